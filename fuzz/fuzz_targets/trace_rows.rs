@@ -2,12 +2,17 @@
 //! is read or counted.
 #![no_main]
 
-use brunt_trace::{BlockRequest, DamagedRow, Devices, FORMATS, Format, FormatOptions, Summarizer, detect};
+use brunt_trace::{BlockRequest, ColumnMap, DamagedRow, Devices, FORMATS, Format, FormatOptions, Summarizer, detect};
 use libfuzzer_sys::fuzz_target;
 
-fn decode(format: &Format, bytes: &[u8], cut: usize) -> (Vec<BlockRequest>, Vec<DamagedRow>, Devices) {
+fn decode(
+    format: &Format,
+    options: &FormatOptions,
+    bytes: &[u8],
+    cut: usize,
+) -> (Vec<BlockRequest>, Vec<DamagedRow>, Devices) {
     let (mut requests, mut damaged, mut devices) = (Vec::new(), Vec::new(), Devices::default());
-    let mut decoder = (format.decoder)(&FormatOptions::default());
+    let mut decoder = (format.decoder)(options);
     let used = decoder.decode(&bytes[..cut], false, &mut devices, &mut requests, &mut damaged);
     let rest = &bytes[used..];
     assert_eq!(decoder.decode(rest, true, &mut devices, &mut requests, &mut damaged), rest.len());
@@ -18,9 +23,13 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((cut, bytes)) = bytes.split_first() else { return };
     let cut = bytes.len() * usize::from(*cut) / 256;
     let _ = detect(bytes, true);
+    // A first line may be a map of columns.
+    let line = bytes.split(|byte| *byte == b'\n').next().and_then(|line| std::str::from_utf8(line).ok());
+    let columns = line.and_then(|line| ColumnMap::parse(line).ok());
+    let options = FormatOptions { columns, ..FormatOptions::default() };
     for format in FORMATS {
-        let (requests, damaged, devices) = decode(format, bytes, cut);
-        let whole = decode(format, bytes, 0);
+        let (requests, damaged, devices) = decode(format, &options, bytes, cut);
+        let whole = decode(format, &options, bytes, 0);
         assert_eq!((&requests, damaged), (&whole.0, whole.1));
         assert!(requests.iter().all(|request| (request.device as usize) < devices.names().len()));
         // Long requests take their time in a footprint.

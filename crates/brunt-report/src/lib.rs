@@ -3,7 +3,7 @@
 //!
 //! [`page`] and [`chart`] define the content of a page, [`format`](mod@format) the format of numbers,
 //! [`html`] renders the file. [`experiment`] fills a page from the results of `brunt run`, [`capture`] from
-//! those of `brunt analyze`.
+//! those of `brunt analyze`, [`trace`] from those of `brunt trace info`.
 #![forbid(unsafe_code)]
 
 pub mod capture;
@@ -13,3 +13,4 @@ pub mod format;
 pub mod html;
 pub mod page;
 pub mod thin;
+pub mod trace;

@@ -50,6 +50,14 @@ pub enum TraceError {
         /// Its format.
         format: &'static str,
     },
+    /// The format is any table, and nobody said what its columns mean.
+    #[error("{path}: {format} does not say what its columns mean")]
+    NoColumns {
+        /// The file.
+        path: String,
+        /// Its format.
+        format: &'static str,
+    },
     /// A row cannot be read, and none was to be skipped.
     #[error("{path}: row {row} cannot be read as {format}")]
     Damaged {

@@ -4,6 +4,7 @@
 
 use serde::Serialize;
 
+use crate::columns::ColumnMap;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
 /// One format.
@@ -18,10 +19,33 @@ pub struct Format {
     pub checked: bool,
     /// Its rows do not say what a request asks for: [`FormatOptions::op`] has to.
     pub needs_op: bool,
+    /// It is any table: [`FormatOptions::columns`] has to say what its columns mean. It is never found out.
+    pub needs_columns: bool,
     /// The beginning of a file of it.
     pub example: &'static [u8],
     /// A decoder at the beginning of a file.
     pub decoder: fn(&FormatOptions) -> Box<dyn Decode + Send>,
+}
+
+/// What a format leaves open and nobody has stated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unstated {
+    /// What requests ask for: [`FormatOptions::op`], or a column of it.
+    Operation,
+    /// What the columns mean: [`FormatOptions::columns`].
+    Columns,
+}
+
+impl Format {
+    /// What these options would have to state.
+    pub fn unstated(&self, options: &FormatOptions) -> Option<Unstated> {
+        if self.needs_columns && options.columns.is_none() {
+            return Some(Unstated::Columns);
+        }
+        let has_op = options.op.is_some()
+            || self.needs_columns && options.columns.is_some_and(|columns| columns.op.is_some());
+        (self.needs_op && !has_op).then_some(Unstated::Operation)
+    }
 }
 
 /// What some formats leave open, as the user says it is.
@@ -35,11 +59,19 @@ pub struct FormatOptions {
     pub event: TracedEvent,
     /// What requests ask for where the format has no operation: libCacheSim's oracleGeneral.
     pub op: Option<TraceOp>,
+    /// What the columns of a table mean: csv.
+    pub columns: Option<ColumnMap>,
 }
 
 impl Default for FormatOptions {
     fn default() -> FormatOptions {
-        FormatOptions { block_bytes: 512, jiffies_per_s: 100, event: TracedEvent::Dispatched, op: None }
+        FormatOptions {
+            block_bytes: 512,
+            jiffies_per_s: 100,
+            event: TracedEvent::Dispatched,
+            op: None,
+            columns: None,
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::phases::{
 };
 use crate::reader::{RowLedger, TraceReader};
 use crate::record::{BlockRequest, TraceOp};
+use crate::spread::{SizeClass, SizeClasses, Stretch, Stretches};
 
 /// Most different sizes that are counted each for itself.
 const SIZES_MAX: usize = 4096;
@@ -46,8 +47,12 @@ pub struct TraceInfo {
     pub ops: BTreeMap<TraceOp, Counted>,
     /// The sizes of reads and writes, the most frequent first, ten at most.
     pub sizes: Vec<SizeCount>,
+    /// The sizes of all reads and writes, by powers of two.
+    pub size_classes: Vec<SizeClass>,
     /// How fast requests came.
     pub rate: Rate,
+    /// Requests and bytes over time, in up to 512 stretches of the same length.
+    pub over_time: Vec<Stretch>,
     /// What reads and writes touched.
     pub footprint: Footprint,
     /// Share of reads and writes that begin where the one before on their device ended.
@@ -148,6 +153,8 @@ pub struct Summarizer {
     working_sets: WorkingSets,
     arrivals: Arrivals,
     depth: DepthCounter,
+    stretches: Stretches,
+    size_classes: SizeClasses,
     responses: Histogram,
     digest: DigestBuilder,
 }
@@ -173,6 +180,8 @@ impl Default for Summarizer {
             working_sets: WorkingSets::default(),
             arrivals: Arrivals::default(),
             depth: DepthCounter::default(),
+            stretches: Stretches::default(),
+            size_classes: SizeClasses::default(),
             responses: Histogram::new(),
             digest: DigestBuilder::default(),
         }
@@ -184,7 +193,8 @@ impl Summarizer {
     pub fn add(&mut self, requests: &[BlockRequest]) {
         self.digest.add(requests);
         for request in requests {
-            self.time(request.time_ns);
+            let since_ns = self.time(request.time_ns);
+            self.stretches.add(since_ns, request);
             let counted = self.ops.entry(request.op).or_default();
             counted.requests += 1;
             counted.bytes += u64::from(request.len_bytes);
@@ -198,7 +208,8 @@ impl Summarizer {
         }
     }
 
-    fn time(&mut self, time_ns: u64) {
+    /// Counts a request by its time, and says how long after the first one it was.
+    fn time(&mut self, time_ns: u64) -> u64 {
         let first = *self.first_ns.get_or_insert(time_ns);
         (self.least_ns, self.most_ns) = (self.least_ns.min(time_ns), self.most_ns.max(time_ns));
         let since_ns = time_ns.saturating_sub(first);
@@ -209,6 +220,7 @@ impl Summarizer {
             self.second = second;
         }
         self.in_second += 1;
+        since_ns
     }
 
     fn end_second(&mut self) {
@@ -218,6 +230,7 @@ impl Summarizer {
     }
 
     fn place(&mut self, request: &BlockRequest) {
+        self.size_classes.add(request);
         let room = self.sizes.len() < SIZES_MAX;
         match self.sizes.get_mut(&request.len_bytes) {
             Some(count) => *count += 1,
@@ -284,6 +297,8 @@ impl Summarizer {
             devices,
             ops: self.ops,
             sizes,
+            size_classes: self.size_classes.finish(),
+            over_time: self.stretches.finish(),
             rate: Rate {
                 mean_per_s: (span_s > 0.0).then(|| ledger.requests as f64 / span_s),
                 peak_per_s: self.peak,

@@ -7,6 +7,7 @@
 //! not grow with the length of a trace.
 #![forbid(unsafe_code)]
 
+mod columns;
 mod cpus;
 mod digest;
 mod error;
@@ -26,22 +27,25 @@ mod record;
 #[cfg(test)]
 mod roundtrip;
 mod sort;
+mod spread;
 mod stream;
 mod table;
 mod tables;
 mod transform;
 mod write;
 
+pub use columns::{ColumnMap, ColumnsError};
 pub use digest::{DigestBuilder, StreamDigest};
 pub use error::TraceError;
 pub use fit::{ModelDistance, ModelFitter, SizerProfile, TraceModel};
-pub use format::{DamagedRow, Decode, EventCounts, Format, FormatOptions, TracedEvent};
+pub use format::{DamagedRow, Decode, EventCounts, Format, FormatOptions, TracedEvent, Unstated};
 pub use info::{Counted, Footprint, Rate, Response, SizeCount, Summarizer, TraceInfo};
 pub use locality::{BLOCKS_MAX, CacheShare, Reuse, ReuseSampler};
 pub use phases::{Burstiness, Depth, HotExtent, Runs, WorkingSet};
 pub use reader::{ReadOptions, RowLedger, TraceReader};
 pub use record::{BlockRequest, ContentHash, DEVICES_MAX, Devices, TraceOp};
 pub use sort::SORT_WINDOW;
+pub use spread::{SizeClass, Stretch};
 pub use table::{Candidates, FORMATS, detect, format_named};
 pub use tables::BLOCK_REQUESTS;
 pub use transform::{DeviceExtents, SHARE_BYTES, Transform, TransformLedger, TransformOptions};

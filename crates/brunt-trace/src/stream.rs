@@ -6,7 +6,7 @@
 use std::io::Read;
 
 use crate::error::TraceError;
-use crate::format::{DamagedRow, Decode, EventCounts, Format, FormatOptions};
+use crate::format::{DamagedRow, Decode, EventCounts, Format, FormatOptions, Unstated};
 use crate::record::{BlockRequest, Devices};
 use crate::table::{Candidates, HEAD_BYTES, detect, format_named};
 
@@ -61,8 +61,10 @@ impl FileStream {
                 Candidates::Several(candidates) => return Err(TraceError::Ambiguous { path, candidates }),
             },
         };
-        if format.needs_op && options.op.is_none() {
-            return Err(TraceError::NoOperation { path, format: format.name });
+        match format.unstated(options) {
+            Some(Unstated::Operation) => return Err(TraceError::NoOperation { path, format: format.name }),
+            Some(Unstated::Columns) => return Err(TraceError::NoColumns { path, format: format.name }),
+            None => {}
         }
         Ok(FileStream { path, input, format, decoder: (format.decoder)(options), piece, ended: false })
     }

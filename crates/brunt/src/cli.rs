@@ -259,6 +259,14 @@ fn run(name: &str, arguments: &ArgMatches, output: &Output) -> Done {
     (command.expect("clap knows only the commands of the table").run)(arguments, output)
 }
 
+/// The name of a file that was read, for people.
+pub fn file_label(file: &std::path::Path) -> String {
+    match file.file_name() {
+        Some(name) if name != "-" => name.to_string_lossy().into_owned(),
+        _ => "standard input".to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

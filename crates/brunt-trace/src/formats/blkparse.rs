@@ -16,6 +16,7 @@ pub const FORMAT: Format = Format {
            flushes before is a flush and a write",
     checked: true,
     needs_op: false,
+    needs_columns: false,
     example: b"  8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]\n\
           8,0    3        2     0.000001829   697  D   W 223490 + 8 [kjournald]\n\
           8,0    3        3     0.000004829     0  C   W 223490 + 8 [0]\n",

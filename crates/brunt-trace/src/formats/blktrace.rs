@@ -16,6 +16,7 @@ pub const FORMAT: Format = Format {
            flushes before is a flush and a write",
     checked: true,
     needs_op: false,
+    needs_columns: false,
     example: &EXAMPLE,
     decoder: |options| {
         let events = EventRequests::new(options.event);

@@ -13,6 +13,7 @@ pub const FORMAT: Format = Format {
     note: "times are whole seconds: all requests of a second have the time of its start, in the order of the file",
     checked: true,
     needs_op: false,
+    needs_columns: false,
     example: b"version,time,op,size,lbn\n1,5633898,2a,512,42932745\n1,5633898,28,6656,40409911\n",
     decoder: |_| Box::new(TextRows::new(CloudPhysics)),
 };

@@ -15,6 +15,7 @@ pub const FORMAT: Format = Format {
            its beginning; the byte order is found out",
     checked: false,
     needs_op: false,
+    needs_columns: false,
     example: b"r\x03\x01L\x08\0\0\0\x3f\0\0\0\x10\x27\0\0w\x03\x02L\x02\0\0\0\x80\x1a\x06\0\x12\x27\0\0",
     decoder: |options| Box::new(Dtb { rows: None, jiffies_per_s: u64::from(options.jiffies_per_s.max(1)) }),
 };

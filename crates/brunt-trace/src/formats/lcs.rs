@@ -13,6 +13,7 @@ pub const FORMAT: Format = Format {
            times are whole seconds; a device for each tenant",
     checked: false,
     needs_op: true,
+    needs_columns: false,
     example: &EXAMPLE,
     decoder: |options| Box::new(Lcs { options: *options, layout: None, number: 0, failed: false }),
 };

@@ -8,6 +8,7 @@ pub mod blkparse;
 pub mod blkreplay;
 pub mod blktrace;
 pub mod cloudphysics;
+pub mod csv;
 pub mod dtb;
 pub mod fiu;
 pub mod hfplayer;

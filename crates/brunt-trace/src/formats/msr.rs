@@ -13,6 +13,7 @@ pub const FORMAT: Format = Format {
     note: "a device for each host and disk, HOST-DISK",
     checked: false,
     needs_op: false,
+    needs_columns: false,
     example:
         b"128166372003061629,hm,0,Write,7014912,4096,26\n128166372016382155,hm,1,Read,1074696192,512,113\n",
     decoder: |_| Box::new(TextRows::new(Msr { name: Vec::new() })),

@@ -13,6 +13,7 @@ pub const FORMAT: Format = Format {
     note: "the size of a block is not in the file: 512 bytes unless --block says otherwise; a device for each ASU",
     checked: false,
     needs_op: false,
+    needs_columns: false,
     example: b"0,20941264,8192,W,0.551706,Alpha/NT\n0,20939840,8192,W,0.554041\n\
         1,3436288,15872,W,1.250720,0x123,5.99,test\n0,7695360,4096,R,2.346628\n",
     decoder: |options| Box::new(TextRows::new(Spc { block_bytes: options.block_bytes.into() })),

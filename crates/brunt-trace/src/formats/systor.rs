@@ -14,6 +14,7 @@ pub const FORMAT: Format = Format {
     note: "a request without IOType had no answer: its kind is unknown, `other`; a device for each LUN",
     checked: false,
     needs_op: false,
+    needs_columns: false,
     example: b"Timestamp,Response,IOType,LUN,Offset,Size\n\
         1456095145.133076000,0.000806000,R,0,899056122368,131072\n1456135200.013118000,0.001,,4,4096,512\n",
     decoder: |_| Box::new(TextRows::new(Systor)),

@@ -13,6 +13,7 @@ pub const FORMAT: Format = Format {
     note: "times are whole seconds: all requests of a second have the time of its start, in the order of the file",
     checked: false,
     needs_op: false,
+    needs_columns: false,
     example: b"1538323199,1003027216,16,0,2313\n1538323200,12910952,128,0,1063\n",
     decoder: |_| Box::new(TextRows::new(Tencent)),
 };

@@ -13,6 +13,7 @@ pub const FORMAT_1: Format = Format {
     note: "the length is in bytes; times are of the host's clock",
     checked: true,
     needs_op: false,
+    needs_columns: false,
     example: &[
         0xf4, 0x00, 0x00, 0x80, 0x00, 0x02, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x2a, 0x00, 0x00,
         0x01, //
@@ -28,6 +29,7 @@ pub const FORMAT_2: Format = Format {
     note: "the length is in bytes; response times are taken to be in microseconds, as the times are",
     checked: false,
     needs_op: false,
+    needs_columns: false,
     example: &[
         0x28, 0x00, 0x00, 0x02, 0x07, 0x00, 0x00, 0x00, 0x00, 0x10, 0x00, 0x00, 0x01, 0x00, 0x00,
         0x00, //

@@ -142,10 +142,7 @@ pub(super) fn write_page(
     html: &Path,
     output: &Output,
 ) -> Done {
-    let name = match file.file_name() {
-        Some(name) if name != "-" => name.to_string_lossy().into_owned(),
-        _ => "standard input".to_string(),
-    };
+    let name = crate::cli::file_label(file);
     let source = Source { name, version: env!("CARGO_PKG_VERSION").to_string(), trouble };
     std::fs::write(html, brunt_report::html::render(&capture::page(report, &source)))
         .map_err(|error| Failure::failed(format!("{}: {error}", html.display())))?;

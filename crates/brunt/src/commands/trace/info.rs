@@ -11,11 +11,14 @@ use crate::cli::{Done, Failure, Output};
 /// Summarize a trace: requests, duration, read/write mix, sizes, rates, footprint
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # requests, duration, mix, sizes, rates, footprint\n  brunt trace info Financial1.spc.gz\n\n  # what blktrace saw on all CPUs\n  brunt trace info sda.blktrace.0"
+    after_help = "Examples:\n  # requests, duration, mix, sizes, rates, footprint\n  brunt trace info Financial1.spc.gz\n\n  # what blktrace saw on all CPUs\n  brunt trace info sda.blktrace.0\n\n  # a page with charts\n  brunt trace info Financial1.spc.gz --html financial1.html"
 )]
 pub struct InfoArgs {
     /// Trace file; `-` reads standard input
     file: PathBuf,
+    /// Also write the figures as one self-contained HTML page with charts
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     read: ReadArgs,
 }
@@ -32,6 +35,13 @@ pub fn run(args: &InfoArgs, output: &Output) -> Done {
     }
     let info = summarizer.finish(&reader);
     print(&info, output);
+    if let Some(html) = &args.html {
+        let name = crate::cli::file_label(&args.file);
+        let page = brunt_report::trace::page(&info, &name, env!("CARGO_PKG_VERSION"));
+        std::fs::write(html, brunt_report::html::render(&page))
+            .map_err(|error| Failure::failed(format!("{}: {error}", html.display())))?;
+        output.line(format_args!("\nreport in {}", html.display()));
+    }
     output.object(&serde_json::to_value(&info).map_err(Failure::failed)?);
     Ok(())
 }

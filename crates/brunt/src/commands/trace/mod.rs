@@ -6,7 +6,9 @@ mod info;
 
 use brunt_core::Size;
 use brunt_lake::LakeError;
-use brunt_trace::{FORMATS, FormatOptions, ReadOptions, TraceError, TraceOp, TracedEvent, format_named};
+use brunt_trace::{
+    ColumnMap, FORMATS, FormatOptions, ReadOptions, TraceError, TraceOp, TracedEvent, format_named,
+};
 use brunt_unpack::PACKINGS;
 
 use super::Subcommand;
@@ -48,6 +50,10 @@ struct ReadArgs {
     /// Block size, for formats that do not record it (SPC, libCacheSim)
     #[arg(long, value_name = "SIZE", default_value = "512")]
     block: Size,
+    /// What the columns of a csv mean, as in libCacheSim: "time-col=2, obj-id-col=5, obj-size-col=4, op-col=3";
+    /// implies --format csv
+    #[arg(long, value_name = "COLUMNS", value_parser = ColumnMap::parse)]
+    columns: Option<ColumnMap>,
     /// Jiffies per second of the kernel that recorded the trace (DTB)
     #[arg(long, value_name = "HZ", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     jiffies: u32,
@@ -69,8 +75,19 @@ impl ReadArgs {
             Some(_) => Some(TraceOp::Write),
             None => None,
         };
+        let format = match (&self.format, self.columns) {
+            (None, None) => None,
+            (None, Some(_)) => format_named("csv"),
+            (Some(name), columns) => {
+                let format = format_named(name);
+                if columns.is_some() && format.is_some_and(|format| !format.needs_columns) {
+                    return Err(Failure::usage(format!("{name} has its own columns; leave out --columns")));
+                }
+                format
+            }
+        };
         Ok(ReadOptions {
-            format: self.format.as_deref().and_then(format_named),
+            format,
             strict: self.strict,
             sorted: self.sort,
             options: FormatOptions {
@@ -79,6 +96,7 @@ impl ReadArgs {
                 jiffies_per_s: self.jiffies,
                 event: event.map(|(_, event)| *event).unwrap_or_default(),
                 op,
+                columns: self.columns,
             },
         })
     }
@@ -117,6 +135,7 @@ fn failure(error: TraceError) -> Failure {
             .advise(format!("say which it is with --format; there are {}, {PACKINGS}", format_names())),
         TraceError::Write { .. } | TraceError::Lake(_) => Failure::failed(&error),
         TraceError::NoOperation { .. } => Failure::usage(&error).advise("say what they do with --op"),
+        TraceError::NoColumns { .. } => Failure::usage(&error).advise("say it with --columns"),
         TraceError::Ambiguous { .. } => Failure::usage(&error).advise("say which it is with --format"),
         TraceError::Damaged { .. } => {
             Failure::usage(&error).advise("leave out --strict to skip and count such rows")

@@ -1,0 +1,237 @@
+//! Which column of a text trace means what, as a user says it: in the words of libCacheSim's `--trace-type-params`, such
+//! as `time-col=2, obj-id-col=5, obj-size-col=4`. Parsed by the command line, used by the format `csv`.
+//!
+//! The rule: nothing is guessed; what is missing, doubled or unknown is refused.
+
+/// Most columns of a row; those after it are not looked at.
+pub const COLUMNS_MAX: u8 = 64;
+
+/// Which column means what; columns count from 0 here, and from 1 where people write them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColumnMap {
+    /// The time of a request, if there is one.
+    pub time: Option<u8>,
+    /// Nanoseconds of one unit of time.
+    pub time_unit_ns: u64,
+    /// The number of a block.
+    pub object: u8,
+    /// Bytes; a block if there is none.
+    pub size: Option<u8>,
+    /// What is asked for, in a word.
+    pub op: Option<u8>,
+    /// The device.
+    pub tenant: Option<u8>,
+    /// Between columns.
+    pub delimiter: u8,
+    /// Whether the first line names the columns; `None`: it does if its object is no number.
+    pub header: Option<bool>,
+}
+
+/// Why a text maps no columns.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ColumnsError {
+    /// A part is no `key=value`.
+    #[error("'{0}' is not written as key=value")]
+    NoValue(String),
+    /// A key that does not exist.
+    #[error(
+        "'{0}' is not known; known are time-col, obj-id-col, obj-size-col, op-col, tenant-col, delimiter, has-header, \
+         obj-id-is-num, time-unit"
+    )]
+    UnknownKey(String),
+    /// A value that the key does not take.
+    #[error("{key} is '{value}'; it takes {takes}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// What was written.
+        value: String,
+        /// What would be right.
+        takes: &'static str,
+    },
+    /// A key that is written twice.
+    #[error("{0} is written twice")]
+    Twice(&'static str),
+    /// Two meanings of one column.
+    #[error("column {0} has two meanings")]
+    Shared(u8),
+    /// No column has the addresses.
+    #[error("obj-id-col is missing: it says which column has the number of the block")]
+    NoObject,
+}
+
+impl ColumnMap {
+    /// As libCacheSim's sample has them: time, operation, size, block.
+    pub const SAMPLE: ColumnMap = ColumnMap {
+        time: Some(1),
+        time_unit_ns: 1_000_000_000,
+        object: 4,
+        size: Some(3),
+        op: Some(2),
+        tenant: None,
+        delimiter: b',',
+        header: None,
+    };
+
+    /// Reads `key=value` pairs between commas.
+    ///
+    /// # Errors
+    /// The first mistake in it.
+    pub fn parse(text: &str) -> Result<ColumnMap, ColumnsError> {
+        let mut found = Found::default();
+        // The one value that may be a comma itself.
+        let text = text.replace("delimiter=,", "delimiter=comma");
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (key, value) = part.split_once('=').ok_or_else(|| ColumnsError::NoValue(part.into()))?;
+            found.set(key.trim(), value.trim())?;
+        }
+        found.finish()
+    }
+
+    /// The most columns that a row has to have.
+    pub fn columns(&self) -> usize {
+        let all = [self.time, Some(self.object), self.size, self.op, self.tenant];
+        all.into_iter().flatten().max().map_or(0, |last| usize::from(last) + 1)
+    }
+}
+
+/// What was written so far.
+#[derive(Default)]
+struct Found {
+    columns: [Option<u8>; 5],
+    unit: Option<u64>,
+    delimiter: Option<u8>,
+    header: Option<bool>,
+    is_number: Option<bool>,
+}
+
+/// In the order of [`Found::columns`].
+const COLUMN_KEYS: [&str; 5] = ["time-col", "obj-id-col", "obj-size-col", "op-col", "tenant-col"];
+
+impl Found {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), ColumnsError> {
+        if let Some(at) = COLUMN_KEYS.iter().position(|known| *known == key) {
+            let number = value.parse::<u8>().ok().filter(|number| (1..=COLUMNS_MAX).contains(number));
+            let number = number.ok_or_else(|| wrong(COLUMN_KEYS[at], value, "a number from 1 to 64"))?;
+            return once(&mut self.columns[at], number - 1, COLUMN_KEYS[at]);
+        }
+        match key {
+            "delimiter" => {
+                let byte = match value {
+                    "comma" => b',',
+                    "\\t" | "tab" => b'\t',
+                    _ => match value.as_bytes() {
+                        [byte] if byte.is_ascii_punctuation() && !matches!(byte, b'.' | b'-') => *byte,
+                        _ => return Err(wrong("delimiter", value, "one of , ; | : or \\t")),
+                    },
+                };
+                once(&mut self.delimiter, byte, "delimiter")
+            }
+            "has-header" => once(&mut self.header, boolean("has-header", value)?, "has-header"),
+            "obj-id-is-num" => {
+                if !boolean("obj-id-is-num", value)? {
+                    return Err(wrong(
+                        "obj-id-is-num",
+                        value,
+                        "true: an object that is no number has no address",
+                    ));
+                }
+                once(&mut self.is_number, true, "obj-id-is-num")
+            }
+            "time-unit" => {
+                let unit = match value {
+                    "s" => 1_000_000_000,
+                    "ms" => 1_000_000,
+                    "us" => 1_000,
+                    "ns" => 1,
+                    _ => return Err(wrong("time-unit", value, "s, ms, us or ns")),
+                };
+                once(&mut self.unit, unit, "time-unit")
+            }
+            _ => Err(ColumnsError::UnknownKey(key.into())),
+        }
+    }
+
+    fn finish(self) -> Result<ColumnMap, ColumnsError> {
+        let mut seen = 0u64;
+        for column in self.columns.into_iter().flatten() {
+            if seen & 1 << column != 0 {
+                return Err(ColumnsError::Shared(column + 1));
+            }
+            seen |= 1 << column;
+        }
+        let [time, object, size, op, tenant] = self.columns;
+        Ok(ColumnMap {
+            time,
+            time_unit_ns: self.unit.unwrap_or(1_000_000_000),
+            object: object.ok_or(ColumnsError::NoObject)?,
+            size,
+            op,
+            tenant,
+            delimiter: self.delimiter.unwrap_or(b','),
+            header: self.header,
+        })
+    }
+}
+
+fn once<T>(place: &mut Option<T>, value: T, key: &'static str) -> Result<(), ColumnsError> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(ColumnsError::Twice(key)),
+    }
+}
+
+fn boolean(key: &'static str, value: &str) -> Result<bool, ColumnsError> {
+    match value {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err(wrong(key, value, "true or false")),
+    }
+}
+
+fn wrong(key: &'static str, value: &str, takes: &'static str) -> ColumnsError {
+    ColumnsError::Value { key, value: value.into(), takes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parameters of libCacheSim's own examples, and what is refused.
+    #[test]
+    fn columns_are_said_as_in_libcachesim() {
+        let plain = ColumnMap { op: None, ..ColumnMap::SAMPLE };
+        let check = |text: &str, expected| assert_eq!(ColumnMap::parse(text), expected, "{text}");
+        check("time-col=2, obj-id-col=5, obj-size-col=4, obj-id-is-num=true", Ok(plain));
+        check(
+            "time-col=2,obj-id-col=5,obj-size-col=4,op-col=3,delimiter=,,has-header=true",
+            Ok(ColumnMap { header: Some(true), ..ColumnMap::SAMPLE }),
+        );
+        check(
+            "obj-id-col=1,delimiter=\\t,time-unit=us",
+            Ok(ColumnMap {
+                time: None,
+                size: None,
+                object: 0,
+                delimiter: b'\t',
+                time_unit_ns: 1000,
+                ..plain
+            }),
+        );
+        check("time-col=1,obj-size-col=2", Err(ColumnsError::NoObject));
+        check("obj-id-col=2,time-col=2", Err(ColumnsError::Shared(2)));
+        check("obj-id-col=2,obj-id-col=3", Err(ColumnsError::Twice("obj-id-col")));
+        check("obj-id-col", Err(ColumnsError::NoValue("obj-id-col".into())));
+        check("id=1", Err(ColumnsError::UnknownKey("id".into())));
+        for text in [
+            "obj-id-col=0",
+            "obj-id-col=65",
+            "obj-id-col=x",
+            "delimiter=ab",
+            "delimiter=5",
+            "obj-id-is-num=0",
+        ] {
+            assert!(matches!(ColumnMap::parse(text), Err(ColumnsError::Value { .. })), "{text}");
+        }
+    }
+}

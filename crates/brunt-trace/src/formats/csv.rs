@@ -1,0 +1,158 @@
+//! Any table of text, its columns mapped by the user as libCacheSim's `csv` reader has them mapped
+//! (`generalReader/csv.c`): seconds, the number of a block, bytes, an operation. [`crate::columns`] has the words.
+
+use super::{RowOutcome, TextRow, TextRows};
+use crate::columns::{COLUMNS_MAX, ColumnMap};
+use crate::field::{DelimitedFields, number, seconds};
+use crate::format::{Format, FormatOptions};
+use crate::record::{BlockRequest, Devices, TraceOp};
+
+/// The line for the table.
+pub const FORMAT: Format = Format {
+    name: "csv",
+    help: "libCacheSim's csv: any table of text, its columns as --columns says",
+    note: "columns are those that --columns names; an object is the number of a block of 512 bytes unless --block says \
+           otherwise, and without a column of sizes as long as one; times are in seconds unless time-unit says otherwise",
+    checked: true,
+    needs_op: true,
+    needs_columns: true,
+    example: b"version,time,op,size,lbn\n1,5633898,2a,512,42932745\n1,5633898,28,6656,40409911\n",
+    decoder: |options| Box::new(TextRows::new(Csv::new(options))),
+};
+
+struct Csv {
+    map: ColumnMap,
+    op: TraceOp,
+    block_bytes: u32,
+    /// No line was read yet.
+    first: bool,
+}
+
+impl Csv {
+    fn new(options: &FormatOptions) -> Csv {
+        let map = options.columns.unwrap_or(ColumnMap::SAMPLE);
+        let op = options.op.unwrap_or(TraceOp::Read);
+        Csv { map, op, block_bytes: options.block_bytes, first: true }
+    }
+
+    fn request(&self, fields: &[&[u8]], devices: &mut Devices) -> Option<BlockRequest> {
+        let field = |column: u8| fields.get(usize::from(column)).copied();
+        let time_ns = match self.map.time {
+            Some(time) => in_unit(field(time)?, self.map.time_unit_ns)?,
+            None => 0,
+        };
+        let offset_bytes = number(field(self.map.object)?)?.checked_mul(self.block_bytes.into())?;
+        let len_bytes = match self.map.size {
+            Some(size) => u32::try_from(number(field(size)?)?).ok()?,
+            None => self.block_bytes,
+        };
+        let op = match self.map.op {
+            Some(op) => operation(field(op)?)?,
+            None => self.op,
+        };
+        let name = self.map.tenant.map_or(Some(&b"0"[..]), field)?;
+        let device = devices.index_of(name)?;
+        Some(BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes))
+    }
+}
+
+/// A time with or without a fraction, in nanoseconds.
+fn in_unit(text: &[u8], unit_ns: u64) -> Option<u64> {
+    let end = memchr::memchr(b'.', text).unwrap_or(text.len());
+    // The fraction is one of a second here, and the unit's is as many times shorter as the unit.
+    let fraction = if end == text.len() { 0 } else { seconds(&text[end..])? };
+    let whole = number(&text[..end])?.checked_mul(unit_ns)?;
+    whole.checked_add(fraction * unit_ns / 1_000_000_000)
+}
+
+/// Words for operations as they are in published tables, and the codes of SCSI.
+fn operation(word: &[u8]) -> Option<TraceOp> {
+    let is = |words: &[&str]| words.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()));
+    if is(&["r", "read", "get", "28", "08", "88", "a8"]) {
+        return Some(TraceOp::Read);
+    }
+    if is(&["w", "write", "set", "put", "2a", "0a", "8a", "aa"]) {
+        return Some(TraceOp::Write);
+    }
+    if is(&["f", "flush", "sync", "35", "91"]) {
+        return Some(TraceOp::Flush);
+    }
+    is(&["d", "t", "trim", "discard", "unmap", "delete", "42"]).then_some(TraceOp::Unmap)
+}
+
+impl TextRow for Csv {
+    fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
+        let mut fields = [&b""[..]; COLUMNS_MAX as usize];
+        let mut count = 0;
+        for (place, field) in fields.iter_mut().zip(DelimitedFields::new(line, self.map.delimiter)) {
+            *place = field;
+            count += 1;
+            if count == self.map.columns() {
+                break;
+            }
+        }
+        let fields = &fields[..count];
+        if std::mem::take(&mut self.first) {
+            let object = fields.get(usize::from(self.map.object));
+            let is_head = || object.is_some_and(|object| number(object).is_none());
+            if self.map.header.unwrap_or_else(is_head) {
+                return RowOutcome::Nothing;
+            }
+        }
+        self.request(fields, devices).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{DamagedRow, Decode};
+
+    fn read(columns: &str, text: &[u8]) -> (Vec<BlockRequest>, Vec<String>, Vec<u64>) {
+        let (mut devices, mut requests, mut damaged) =
+            (Devices::default(), Vec::new(), Vec::<DamagedRow>::new());
+        let columns = Some(ColumnMap::parse(columns).unwrap());
+        let options = FormatOptions { columns, op: Some(TraceOp::Write), ..FormatOptions::default() };
+        let mut decoder: Box<dyn Decode + Send> = (FORMAT.decoder)(&options);
+        decoder.decode(text, true, &mut devices, &mut requests, &mut damaged);
+        (requests, devices.names().to_vec(), damaged.iter().map(|row| row.row).collect())
+    }
+
+    /// Rows of libCacheSim's `cloudPhysicsIO.csv`, as its guide maps them.
+    #[test]
+    fn rows_of_the_publisher() {
+        let columns = "time-col=2, obj-id-col=5, obj-size-col=4, op-col=3";
+        let (requests, _, damaged) = read(columns, FORMAT.example);
+        let first = BlockRequest::new(5_633_898_000_000_000, 0, TraceOp::Write, 42_932_745 * 512, 512);
+        assert_eq!((requests.len(), requests[0], damaged.len()), (2, first, 0));
+        assert_eq!((requests[1].op, requests[1].len_bytes), (TraceOp::Read, 6656));
+    }
+
+    #[test]
+    fn what_is_not_mapped_has_a_stated_meaning() {
+        let (requests, devices, damaged) =
+            read("obj-id-col=2,tenant-col=1,delimiter=|", b"a|8\nb|9\nb\nb|x\n");
+        let expected = [
+            BlockRequest::new(0, 0, TraceOp::Write, 8 * 512, 512),
+            BlockRequest::new(0, 1, TraceOp::Write, 9 * 512, 512),
+        ];
+        assert_eq!((requests, devices), (expected.to_vec(), vec!["a".to_string(), "b".into()]));
+        assert_eq!(damaged, [3, 4]);
+        let (requests, _, damaged) = read(
+            "time-col=1,obj-id-col=2,time-unit=us",
+            b"1.5,0\n18446744073709551615,0\n1577808000000046,0\n.5,0\n",
+        );
+        assert_eq!(
+            (requests[0].time_ns, requests[1].time_ns, damaged),
+            (1500, 1_577_808_000_000_046_000, vec![2, 4])
+        );
+    }
+
+    #[test]
+    fn a_head_is_left_out_and_an_unknown_operation_is_damaged() {
+        let text = b"op,lbn\nR,8\nw,8\nfly,8\n";
+        assert_eq!(read("op-col=1,obj-id-col=2", text).2, [4]);
+        assert_eq!(read("op-col=1,obj-id-col=2,has-header=false", text).2, [1, 4]);
+        assert_eq!(read("op-col=1,obj-id-col=2,has-header=true", b"R,8\nR,8\n").0.len(), 1);
+    }
+}
