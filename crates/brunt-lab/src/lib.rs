@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod door;
 mod error;
 pub mod fault;
 pub mod faults;
@@ -20,6 +21,7 @@ pub mod stage;
 mod sys;
 mod wiring;
 
+pub use door::{Door, DoorError};
 pub use error::LabError;
 pub use fault::{Fault, FaultError, Proof};
 pub use faults::{LinkChange, Partition, TcpReset};

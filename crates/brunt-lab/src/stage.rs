@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -114,18 +114,25 @@ fn depart() -> Result<Entered, StageError> {
     sys::die_with_parent(&mut command);
     let mut child = command.spawn().map_err(failed("cannot start this program again"))?;
     drop(inner);
+    let status =
+        wait_for(&mut child, &signals).map_err(failed("cannot wait for the process in the namespaces"))?;
+    drop(outer);
+    Ok(match status.signal() {
+        Some(signal) => Entered::Killed(signal),
+        None => Entered::Done(status.code().unwrap_or(1) as u8),
+    })
+}
+
+/// Waits until a process has ended. Those of the signals that somebody sends to this one meanwhile reach it; what the
+/// terminal sends it sends to both.
+pub(crate) fn wait_for(child: &mut Child, signals: &sys::Signals) -> io::Result<ExitStatus> {
     loop {
-        if let Some(status) = child.try_wait().map_err(failed("cannot wait"))? {
-            drop(outer);
-            return Ok(match status.signal() {
-                Some(signal) => Entered::Killed(signal),
-                None => Entered::Done(status.code().unwrap_or(1) as u8),
-            });
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
         }
-        let (signal, sent) = signals.wait().map_err(failed("cannot wait for signals"))?;
-        // What the terminal sends it sends to the inner process, too.
+        let (signal, sent) = signals.wait()?;
         if signal != libc::SIGCHLD && sent {
-            let pid = rustix::process::Pid::from_child(&child);
+            let pid = rustix::process::Pid::from_child(child);
             if let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
                 let _ = rustix::process::kill_process(pid, signal);
             }

@@ -208,3 +208,135 @@ fn kill_at(folder: &Path, mark: &str, moment: Duration, whole: bool, inner: bool
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// `brunt lab …` with a folder of labs of its own.
+fn lab_command(folder: &Path, mark: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+    command.arg("lab").args(words).env(MARK, mark).env("XDG_RUNTIME_DIR", folder).stdin(Stdio::null());
+    command
+}
+
+/// Removes what a test that failed left standing.
+struct Removed<'a>(&'a Path);
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        let _ = lab_command(self.0, "", &["down", "--all"]).output();
+    }
+}
+
+fn is_gone(mark: &str) {
+    let since = Instant::now();
+    while !remains(mark).is_empty() {
+        assert!(since.elapsed() < PATIENCE, "left {:?}", remains(mark));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A lab stands until it is removed: commands run on its hosts as often as one likes, with their input and status
+/// passed on, it is found by name, and mistakes name what there is.
+#[test]
+fn labs_stand() {
+    let folder = tempfile::tempdir().unwrap();
+    if !may_run(folder.path()) {
+        return;
+    }
+    let mark = format!("stand-{}", std::process::id());
+    let _removed = Removed(folder.path());
+    let lab = |words: &[&str]| lab_command(folder.path(), &mark, words).output().unwrap();
+    let file = folder.path().join("far.toml");
+    fs::write(&file, EXPERIMENT.replace("TIME", "1s")).unwrap();
+    let file = file.to_str().unwrap();
+    let said = |done: &std::process::Output| String::from_utf8_lossy(&done.stderr).into_owned();
+    let fails = |words: &[&str], status: i32, reason: &str| {
+        let done = lab(words);
+        assert!(done.status.code() == Some(status) && said(&done).contains(reason), "{words:?}: {done:?}");
+    };
+    fails(&["exec", "client"], 2, "no lab stands");
+    let up = lab(&["up", file, "--delay", "30ms"]);
+    assert!(up.status.success(), "{}", said(&up));
+
+    // Through the lab's link, with the caller's input and status.
+    let brunt = env!("CARGO_BIN_EXE_brunt");
+    let script =
+        format!("{brunt} --json io read \"$BRUNT_TARGET_REMOTE\" --bs 4k --depth 1 --count 3; exit 7");
+    let done = lab(&["exec", "client", "--", "sh", "-c", &script]);
+    assert_eq!(done.status.code(), Some(7), "{}", said(&done));
+    let read: serde_json::Value = serde_json::from_slice(&done.stdout).expect("what brunt io says");
+    let fastest = read["latency_us"]["min"].as_f64().unwrap_or_else(|| panic!("{read:#}"));
+    assert!(fastest >= 60_000.0, "a round trip of 60 ms took {fastest} us");
+    let input = fs::File::open(file).unwrap();
+    let mut copy = lab_command(folder.path(), &mark, &["exec", "far", "server", "--", "cat"]);
+    assert_eq!(copy.stdin(input).output().unwrap().stdout, fs::read(file).unwrap());
+    let here = lab(&["exec", "server", "--", "pwd"]);
+    assert_eq!(
+        String::from_utf8_lossy(&here.stdout).trim(),
+        std::env::current_dir().unwrap().to_str().unwrap()
+    );
+
+    fails(&["exec", "nowhere"], 2, "the lab's hosts are client, server");
+    fails(&["exec", "near", "client"], 2, "there is: far");
+    fails(&["exec", "client", "--", "/no/such/program"], 2, "/no/such/program: No such file");
+    fails(&["up", file], 2, "there is a lab 'far' already");
+    assert!(lab(&["up", file, "--name", "near"]).status.success());
+    fails(&["exec", "client", "--", "true"], 2, "several labs stand: far, near");
+    let list: serde_json::Value = serde_json::from_slice(&lab(&["list", "--json"]).stdout).unwrap();
+    let names = |list: &serde_json::Value| {
+        let labs = list["labs"].as_array().unwrap().iter();
+        labs.map(|lab| lab["lab"]["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&list), ["far", "near"]);
+    assert_eq!(list["labs"][0]["description"]["hosts"][1]["address"], "10.77.0.2");
+    assert!(lab(&["down", "--all"]).status.success());
+    is_gone(&mark);
+    assert_eq!(fs::read_dir(folder.path().join("brunt-labs")).unwrap().count(), 0);
+}
+
+/// A lab whose process is killed takes everything with it, commands that run in it among them; what it left in the
+/// folder of labs goes with the next look. A command goes with the process that runs it.
+#[test]
+fn killed_labs_leave_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    if !may_run(folder.path()) {
+        return;
+    }
+    let mark = format!("killed-lab-{}", std::process::id());
+    let _removed = Removed(folder.path());
+    let lab = |words: &[&str]| lab_command(folder.path(), &mark, words);
+    let file = folder.path().join("far.toml");
+    fs::write(&file, EXPERIMENT.replace("TIME", "1s")).unwrap();
+    let up = lab(&["up", file.to_str().unwrap(), "--json"]).output().unwrap();
+    let state: serde_json::Value = serde_json::from_slice(&up.stdout).unwrap();
+    let pid = state["lab"]["pid"].as_i64().unwrap();
+    let kill = |pid: i64| {
+        let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    };
+    let start = || {
+        let mut command = lab(&["exec", "client", "--", "sh", "-c", "echo begun; exec sleep 1000"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut begun = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begun).unwrap();
+        child
+    };
+    let before = remains(&mark).len();
+    let mut alone = start();
+    assert_eq!(remains(&mark).len(), before + 2);
+    kill(i64::from(alone.id()));
+    alone.wait().unwrap();
+    let since = Instant::now();
+    while remains(&mark).len() > before {
+        assert!(since.elapsed() < PATIENCE, "the command outlived its caller: {:?}", remains(&mark));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let inside = start();
+    kill(pid);
+    let ended = inside.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", String::from_utf8_lossy(&ended.stderr));
+    is_gone(&mark);
+    let left = fs::read_dir(folder.path().join("brunt-labs")).unwrap().count();
+    assert_eq!(left, 3, "a killed lab cannot remove its files");
+    let list = lab(&["list"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&list.stdout).trim(), "no lab stands");
+    assert_eq!(fs::read_dir(folder.path().join("brunt-labs")).unwrap().count(), 0);
+}

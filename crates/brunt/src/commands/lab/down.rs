@@ -1,0 +1,82 @@
+//! `brunt lab down`: removes a lab that stands, or all of them.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::json;
+
+use super::registry::{Registry, State};
+use super::standing::{Answer, Request};
+use crate::cli::{Done, Failure, Output};
+
+/// A lab that does not answer in this time is killed. Its targets get five seconds each to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long its process may take to be gone after it answered, or was killed.
+const END_TIME: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+
+/// Remove a lab that stands, with all that runs in it
+///
+/// Reports what its links did that was not meant. A lab that does not answer is killed, which leaves nothing of it
+/// either.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  # the only one\n  brunt lab down \n\n  # one of several\n  brunt lab down far\n\n  # all of them\n  brunt lab down --all"
+)]
+pub struct DownArgs {
+    /// Name of the lab [default: the only one that stands]
+    name: Option<String>,
+    /// Remove all labs
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
+}
+
+/// Asks it to end, and sees that it did.
+pub fn run(args: &DownArgs, output: &Output) -> Done {
+    let registry = Registry::open()?;
+    let labs = if args.all { registry.all()? } else { vec![registry.find(args.name.as_deref())?] };
+    let mut ended = Vec::new();
+    for state in &labs {
+        ended.push(end(&registry, state, output)?);
+    }
+    output.object(&json!({ "labs": ended }));
+    Ok(())
+}
+
+fn end(registry: &Registry, state: &State, output: &Output) -> Result<serde_json::Value, Failure> {
+    let State { name, pid, .. } = state;
+    let failed = |error: rustix::io::Errno| Failure::failed(format!("process {pid} of lab {name}: {error}"));
+    let pid = Pid::from_raw(*pid).ok_or_else(|| Failure::failed(format!("lab {name} has no process")))?;
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => Some(process),
+        Err(rustix::io::Errno::SRCH) => None,
+        Err(error) => return Err(failed(error)),
+    };
+    let (mut links, mut is_killed) = (serde_json::Map::new(), false);
+    match registry.ask(name, &Request::End, PATIENCE) {
+        Ok((Answer::Ending { trouble, links: reports }, _)) => {
+            trouble.iter().for_each(|what| output.note(format_args!("lab {name}: {what}")));
+            links = reports;
+        }
+        // The first process of its namespaces dies with the one that is killed here, and all others with that. A lab
+        // that does not listen any more has ended, and its number may be another's.
+        answer => {
+            let has_ended = answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+            if let (Some(process), false) = (&process, has_ended) {
+                is_killed = pidfd_send_signal(process, Signal::KILL).is_ok();
+            }
+        }
+    }
+    if let Some(process) = &process {
+        let mut polled = [PollFd::new(process, PollFlags::IN)];
+        if poll(&mut polled, Some(&END_TIME)).map_err(failed)? == 0 {
+            return Err(Failure::failed(format!("lab {name} does not end"))
+                .advise(format!("kill its process: kill -9 {}", pid.as_raw_nonzero())));
+        }
+    }
+    registry.remove(name);
+    let how = if is_killed { "was killed, because it did not answer" } else { "is removed" };
+    output.line(format_args!("lab {name} {how}"));
+    Ok(json!({ "name": name, "killed": is_killed, "links": links }))
+}

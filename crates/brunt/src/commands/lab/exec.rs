@@ -1,0 +1,88 @@
+//! `brunt lab exec`: runs a command on a host of a lab that stands, with this terminal.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::getpgrp;
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
+use serde_json::json;
+
+use super::end_as;
+use super::registry::Registry;
+use super::standing::{Answer, Request};
+use crate::cli::{Done, Failure, Output};
+
+/// A lab that is being built answers when it stands.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Run a command on a host of a lab that stands, or a shell
+///
+/// The command gets this terminal, working folder and environment, with the variables BRUNT_TARGET_NAME in addition;
+/// its exit status is passed on. It runs as root of the lab, so that ping, iperf3, tshark and tc need no more rights. It
+/// ends with the lab.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  # a host of the only lab that stands\n  brunt lab exec client -- ping -c 3 10.77.0.2\n\n  # of several labs\n  brunt lab exec far server -- tcpdump -ni any\n\n  # a shell\n  brunt lab exec client"
+)]
+pub struct ExecArgs {
+    /// Name of the host, after that of the lab if several stand
+    #[arg(required = true, num_args = 1..=2, value_names = ["LAB", "HOST"])]
+    place: Vec<String>,
+    /// Command and its arguments [default: $SHELL]
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Asks the lab for the way, and goes there.
+pub fn run(args: ExecArgs, output: &Output) -> Done {
+    let (lab, host) = match args.place.as_slice() {
+        [lab, host] => (Some(lab.as_str()), host),
+        [host] => (None, host),
+        _ => unreachable!("clap takes one or two"),
+    };
+    let registry = Registry::open()?;
+    let state = registry.find(lab)?;
+    let request = Request::Enter { host: host.clone() };
+    let (answer, door) = registry
+        .ask(&state.name, &request, PATIENCE)
+        .map_err(|error| Failure::failed(format!("lab {} does not answer: {error}", state.name)))?;
+    let (cores, variables, door) = match (answer, door) {
+        (Answer::Entrance { cores, variables }, Some(door)) => (cores, variables, door),
+        (Answer::Refused { what }, _) => return Err(Failure::usage(format!("lab {}: {what}", state.name))),
+        _ => return Err(Failure::failed(format!("lab {} gave an answer to another question", state.name))),
+    };
+    let shell = || std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or("/bin/sh".into());
+    let words = if args.command.is_empty() { vec![shell()] } else { args.command };
+    let name = words[0].display().to_string();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).envs(variables);
+    let terminal = Terminal::look();
+    let ended = door.run(cores.as_deref(), command);
+    terminal.take_back();
+    let status = ended.map_err(|error| match error.is_command {
+        true => Failure::usage(format!("{name}: {}", error.source)),
+        false => Failure::failed(format!("lab {}, host {host}: {error}", state.name)),
+    })?;
+    output.object(&json!({ "lab": state.name, "host": host, "command": name, "status": status.code() }));
+    end_as(&name, status)
+}
+
+/// Whether this process was in the foreground of its terminal. A shell behind the door becomes that, and cannot give
+/// it back: from within, it does not see who had it.
+struct Terminal {
+    is_ours: bool,
+}
+
+impl Terminal {
+    fn look() -> Terminal {
+        Terminal { is_ours: tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp()) }
+    }
+
+    fn take_back(self) {
+        if self.is_ours {
+            let _ = tcsetpgrp(io::stdin(), getpgrp());
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `brunt lab list`: the labs that stand.
+
+use std::time::{Duration, SystemTime};
+
+use brunt_core::units::format_duration;
+use serde_json::json;
+
+use super::registry::{Registry, State};
+use super::standing::{Answer, Description, Request};
+use crate::cli::{Done, Output};
+
+/// A lab that takes longer is being built, or stopped.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// List the labs that stand
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  # names, hosts, links and targets\n  brunt lab list \n\n  # for scripts\n  brunt lab list --json"
+)]
+pub struct ListArgs {}
+
+/// Asks each for what it consists of.
+pub fn run(_: &ListArgs, output: &Output) -> Done {
+    let registry = Registry::open()?;
+    let mut labs = Vec::new();
+    for state in registry.all()? {
+        let description = match registry.ask(&state.name, &Request::Describe, PATIENCE) {
+            Ok((Answer::Description(description), _)) => Some(description),
+            _ => None,
+        };
+        print(&state, description.as_ref(), output);
+        labs.push(json!({ "lab": state, "description": description }));
+    }
+    if labs.is_empty() {
+        output.line("no lab stands");
+    }
+    output.object(&json!({ "labs": labs }));
+    Ok(())
+}
+
+fn print(state: &State, description: Option<&Description>, output: &Output) {
+    let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + Duration::from_secs(state.since_s));
+    let age = format_duration(Duration::from_secs(age.unwrap_or_default().as_secs()));
+    let State { name, file, pid, .. } = state;
+    output.line(format_args!("{name}: up for {age}, process {pid}, {}", file.display()));
+    let Some(description) = description else {
+        output.line("  does not answer: it is being set up, or is stopped");
+        return;
+    };
+    let hosts: Vec<String> =
+        description.hosts.iter().map(|host| format!("{} {}", host.name, host.address)).collect();
+    output.line(format_args!("  hosts: {}", hosts.join(", ")));
+    let link = |link: &super::standing::LinkDescription| {
+        format!("{} ({} - {})", link.name, link.between[0], link.between[1])
+    };
+    let links: Vec<String> = description.links.iter().map(link).collect();
+    output.line(format_args!(
+        "  links: {}",
+        if links.is_empty() { "none".to_string() } else { links.join(", ") }
+    ));
+    for (variable, url) in &description.targets {
+        output.line(format_args!("  {variable}={url}"));
+    }
+    for trouble in &description.trouble {
+        output.line(format_args!("  {trouble}"));
+    }
+}

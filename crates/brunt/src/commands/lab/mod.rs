@@ -1,0 +1,188 @@
+//! `brunt lab`: an experiment's hosts, links and targets for commands that Brunt does not know. One command for as long
+//! as it runs (`once.rs`), or a lab that stands in the background (`up.rs`) and is entered as often as its user likes.
+
+mod down;
+mod exec;
+mod list;
+mod once;
+mod registry;
+mod standing;
+mod up;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_core::Span;
+use brunt_study::experiment::{Experiment, LabEntry};
+use brunt_study::host::Hosts;
+use brunt_study::lab::BuiltLab;
+use brunt_study::role::{Role, RoleError};
+use serde_json::json;
+
+use super::run::{read, serve};
+use crate::cli::{Done, Failure, Output};
+use crate::lab;
+
+/// Names and values for a command's environment.
+type Variables = BTreeMap<String, String>;
+
+/// Run commands on the hosts of an experiment's lab, with the experiment's targets running
+///
+/// With a file and a command, builds the hosts, links and targets of the file, runs the command, exits with its status
+/// and removes the lab; 'up', 'exec', 'list' and 'down' do the same step by step, for a lab that stands until it is
+/// removed. No workloads run. The command finds each target's URL in the environment variable BRUNT_TARGET_NAME
+/// (characters other than letters and digits become "_").
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Lab {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    once: Option<once::OnceArgs>,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    Up(up::UpArgs),
+    Exec(exec::ExecArgs),
+    List(list::ListArgs),
+    Down(down::DownArgs),
+}
+
+impl super::Subcommand for Lab {
+    const NAME: &'static str = "lab";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt lab lab-wan.toml -- sh -c 'ping -c 3 ${BRUNT_TARGET_ISCSI#*//}'", "what the link adds"),
+        ("brunt lab lab-wan.toml --on server --delay 20ms -- ip address", "another host, and farther away"),
+        ("brunt lab up lab-wan.toml", "a lab that stands: hosts, links and targets in the background"),
+        ("brunt lab exec server -- tcpdump -ni any", "look at its packets"),
+        ("brunt lab exec client", "a shell on a host"),
+        ("brunt lab down", "remove it"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        match (self.what, self.once) {
+            (Some(What::Up(args)), _) => up::run(&args, output),
+            (Some(What::Exec(args)), _) => exec::run(args, output),
+            (Some(What::List(args)), _) => list::run(&args, output),
+            (Some(What::Down(args)), _) => down::run(&args, output),
+            (None, Some(args)) => once::run(&args, output),
+            (None, None) => Err(Failure::usage("neither a file nor one of up, exec, list and down")
+                .advise("see 'brunt lab --help'")),
+        }
+    }
+}
+
+/// An experiment that has a lab.
+struct Plan {
+    experiment: Experiment,
+    hosts: Hosts,
+}
+
+impl Plan {
+    fn read(file: &Path) -> Result<Plan, Failure> {
+        let (experiment, _) = read(file)?;
+        if experiment.lab.is_none() {
+            let what = format!("{}: there is no [lab]", file.display());
+            return Err(Failure::usage(what)
+                .advise("add a [lab] section, such as [lab] with hosts = [\"client\", \"server\"]"));
+        }
+        let hosts = experiment.hosts().map_err(Failure::usage)?;
+        Ok(Plan { experiment, hosts })
+    }
+
+    fn entry(&self) -> &LabEntry {
+        self.experiment.lab.as_ref().expect("read() refuses others")
+    }
+
+    /// Builds it all. The caller goes on in namespaces of its own, on the workers' host.
+    fn build(&self, delay: Option<Duration>) -> Result<Built, Failure> {
+        let lab = lab::enter(&self.experiment, self.entry(), &self.hosts)?;
+        if let Some(delay) = delay {
+            self.move_apart(&lab, delay)?;
+        }
+        let (mut roles, mut variables) = (Vec::new(), Variables::new());
+        for name in self.experiment.targets.keys() {
+            let (url, role) = serve(&self.experiment, name, &self.hosts, Some(&lab))?;
+            roles.extend(role);
+            variables.insert(variable(name), url);
+        }
+        Ok(Built { lab, roles, variables })
+    }
+
+    /// Sets every link's delay, each way.
+    fn move_apart(&self, lab: &BuiltLab, delay: Duration) -> Result<(), Failure> {
+        let points = self.experiment.points();
+        let links = points.first().map(|point| point.links.clone()).unwrap_or_default();
+        for (name, mut settings) in links {
+            settings.iter_mut().for_each(|way| way.delay = Span(delay));
+            lab.lab().restart(&name, settings, self.experiment.seed).map_err(Failure::usage)?;
+        }
+        Ok(())
+    }
+}
+
+/// A lab that stands, its targets, and the variables with their URLs.
+struct Built {
+    lab: BuiltLab,
+    roles: Vec<Arc<dyn Role>>,
+    variables: Variables,
+}
+
+/// How a lab ended.
+struct Ending {
+    /// Targets that had died, and why.
+    died: Vec<RoleError>,
+    /// What links did that was not meant.
+    trouble: Vec<String>,
+    /// What each link did.
+    links: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Built {
+    /// Stops the targets, and looks at what the links did.
+    fn end(&self) -> Result<Ending, Failure> {
+        let died = self.roles.iter().filter_map(|role| role.stop().err()).collect();
+        let reports = self.lab.lab().reports().map_err(Failure::failed)?;
+        let of_link = |(link, report): &(String, brunt_result::link::LinkReport)| {
+            report.trouble().into_iter().map(|what| format!("link {link}: {what}")).collect::<Vec<_>>()
+        };
+        let trouble = reports.iter().flat_map(of_link).collect();
+        let links = reports.into_iter().map(|(link, report)| (link, json!(report))).collect();
+        Ok(Ending { died, trouble, links })
+    }
+}
+
+impl Ending {
+    /// All that was not meant to happen.
+    fn all_trouble(&self) -> Vec<String> {
+        self.died.iter().map(ToString::to_string).chain(self.trouble.iter().cloned()).collect()
+    }
+}
+
+/// `BRUNT_TARGET_…` of a target.
+fn variable(target: &str) -> String {
+    let word = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' };
+    format!("BRUNT_TARGET_{}", target.chars().map(word).collect::<String>())
+}
+
+/// Ends as a command did: with its status, as a shell would.
+fn end_as(name: &str, status: std::process::ExitStatus) -> Done {
+    match status.code() {
+        Some(0) => Ok(()),
+        // The command's own status is what its caller wants to know.
+        Some(code) => std::process::exit(code),
+        None => Err(Failure::failed(format!("{name}: {status}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Names that a shell can read.
+    #[test]
+    fn variables() {
+        assert_eq!(super::variable("tried-again 2"), "BRUNT_TARGET_TRIED_AGAIN_2");
+    }
+}

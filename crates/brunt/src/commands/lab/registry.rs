@@ -1,0 +1,210 @@
+//! Where labs that stand are found: a folder of this user's with, for each, a socket (`NAME.sock`), a state file
+//! (`NAME.json`) and what it says (`NAME.log`).
+//!
+//! The rule: a lab stands as long as somebody listens at its socket. What a lab that was killed left here is removed by
+//! the next command that looks; nothing else of it is left, the kernel sees to that.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brunt_lab::door::{self, Door};
+use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+
+use super::standing::{Answer, Request};
+use crate::cli::Failure;
+
+/// Longest name of a lab: the path of a socket has 108 bytes.
+const NAME_BYTES_MAX: usize = 32;
+
+/// What the state file says, written as soon as the lab has a process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct State {
+    /// Its name.
+    pub name: String,
+    /// The experiment's file.
+    pub file: PathBuf,
+    /// The process that holds it; killing it removes all of it.
+    pub pid: i32,
+    /// Seconds since 1970.
+    pub since_s: u64,
+}
+
+/// This user's folder.
+pub struct Registry {
+    folder: PathBuf,
+}
+
+impl Registry {
+    /// The one under $XDG_RUNTIME_DIR or /run/user, or else under /tmp; made if it is missing.
+    pub fn open() -> Result<Registry, Failure> {
+        let user = geteuid().as_raw();
+        let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let usual = PathBuf::from(format!("/run/user/{user}"));
+        let folder = match given.or_else(|| usual.is_dir().then_some(usual)) {
+            Some(runtime) => runtime.join("brunt-labs"),
+            None => PathBuf::from(format!("/tmp/brunt-labs-{user}")),
+        };
+        let failed = |error: io::Error| Failure::failed(format!("{}: {error}", folder.display()));
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+            _ => {}
+        }
+        // In /tmp anybody could have made it. Who can write to it can enter the labs.
+        let about = fs::symlink_metadata(&folder).map_err(failed)?;
+        if !about.is_dir() || about.uid() != user || about.mode() & 0o077 != 0 {
+            let what = format!("{} is not a folder of yours that only you can enter", folder.display());
+            return Err(Failure::failed(what)
+                .advise("remove it, or set XDG_RUNTIME_DIR to a folder of yours with mode 0700"));
+        }
+        Ok(Registry { folder })
+    }
+
+    /// A file of a lab.
+    pub fn path(&self, name: &str, kind: &str) -> PathBuf {
+        self.folder.join(format!("{name}.{kind}"))
+    }
+
+    /// Reserves a name: whoever connects is answered as soon as somebody serves the listener.
+    pub fn reserve(&self, name: &str) -> Result<UnixListener, Failure> {
+        check_name(name)?;
+        let _alone = self.lock()?;
+        self.sweep()?;
+        let path = self.path(name, "sock");
+        UnixListener::bind(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => Failure::usage(format!("there is a lab '{name}' already")).advise(
+                format!("remove it with 'brunt lab down {name}', or choose another name with --name"),
+            ),
+            _ => Failure::failed(format!("{}: {error}", path.display())),
+        })
+    }
+
+    /// Writes the state of a lab.
+    pub fn write(&self, state: &State) -> Result<(), Failure> {
+        let path = self.path(&state.name, "json");
+        let text = serde_json::to_string_pretty(state).map_err(Failure::failed)?;
+        fs::write(&path, text).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+    }
+
+    /// Removes the files of a lab that has ended.
+    pub fn remove(&self, name: &str) {
+        for kind in ["sock", "json", "log"] {
+            let _ = fs::remove_file(self.path(name, kind));
+        }
+    }
+
+    /// All labs that stand or are being built, by name.
+    pub fn all(&self) -> Result<Vec<State>, Failure> {
+        let _alone = self.lock()?;
+        self.sweep()?;
+        let read = |name: &String| {
+            let text = fs::read(self.path(name, "json")).ok()?;
+            serde_json::from_slice(&text).ok()
+        };
+        Ok(self.names()?.iter().filter_map(read).collect())
+    }
+
+    /// The lab that is meant: the one of this name, or the only one.
+    pub fn find(&self, name: Option<&str>) -> Result<State, Failure> {
+        let all = self.all()?;
+        let names = || all.iter().map(|state| state.name.as_str()).collect::<Vec<_>>().join(", ");
+        match (name, all.as_slice()) {
+            (_, []) => Err(Failure::usage("no lab stands").advise("set one up with 'brunt lab up FILE'")),
+            (None, [only]) => Ok(only.clone()),
+            (None, _) => Err(Failure::usage(format!("several labs stand: {}", names()))
+                .advise("say which is meant, before anything else")),
+            (Some(name), _) => all
+                .iter()
+                .find(|state| state.name == name)
+                .cloned()
+                .ok_or_else(|| Failure::usage(format!("no lab '{name}' stands; there is: {}", names()))),
+        }
+    }
+
+    /// Asks a lab. `patience` is how long it may take.
+    pub fn ask(
+        &self,
+        name: &str,
+        request: &Request,
+        patience: Duration,
+    ) -> io::Result<(Answer, Option<Door>)> {
+        let socket = UnixStream::connect(self.path(name, "sock"))?;
+        socket.set_read_timeout(Some(patience))?;
+        socket.set_write_timeout(Some(patience))?;
+        door::send(&socket, &serde_json::to_string(request)?, None)?;
+        let (line, door) = door::receive(&socket)?;
+        Ok((serde_json::from_str(&line)?, door))
+    }
+
+    /// One command at a time looks for what labs left and reserves names; released when dropped.
+    fn lock(&self) -> Result<File, Failure> {
+        let failed = |error: io::Error| Failure::failed(format!("{}: {error}", self.folder.display()));
+        let folder = File::open(&self.folder).map_err(failed)?;
+        folder.lock().map_err(failed)?;
+        Ok(folder)
+    }
+
+    /// Removes what labs left that were killed.
+    fn sweep(&self) -> Result<(), Failure> {
+        for name in self.names()? {
+            let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+            if UnixStream::connect(self.path(&name, "sock")).is_err_and(refused) {
+                self.remove(&name);
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Result<Vec<String>, Failure> {
+        let failed = |error: io::Error| Failure::failed(format!("{}: {error}", self.folder.display()));
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.extension().is_some_and(|kind| kind == "sock") {
+                names.extend(path.file_stem().and_then(|name| name.to_str()).map(str::to_string));
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// What a lab of this file is called unless its user says otherwise.
+pub fn default_name(file: &Path) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let usual = |letter: char| if is_usual(letter) { letter } else { '_' };
+    stem.chars().map(usual).take(NAME_BYTES_MAX).collect()
+}
+
+fn is_usual(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_')
+}
+
+fn check_name(name: &str) -> Result<(), Failure> {
+    let good = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_usual);
+    let what = || format!("'{name}' is no name for a lab");
+    let advice = || format!("use at most {NAME_BYTES_MAX} letters, digits, '-' and '_'");
+    if good { Ok(()) } else { Err(Failure::usage(what()).advise(advice())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_are_names_of_labs() {
+        for (file, name) in [("a/lab-wan.toml", "lab-wan"), ("my lab.v2.toml", "my_lab_v2"), ("x", "x")] {
+            assert_eq!(default_name(Path::new(file)), name);
+            assert!(check_name(name).is_ok());
+        }
+        let long = default_name(Path::new(&"y".repeat(200)));
+        assert!(check_name(&long).is_ok());
+        for bad in ["", "../x", "a/b", "a b", &"z".repeat(33)] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+    }
+}

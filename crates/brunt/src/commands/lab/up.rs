@@ -1,0 +1,170 @@
+//! `brunt lab up`: sets a lab up and leaves it standing in the background.
+//!
+//! The rule: mistakes are answered here. This process waits until the lab stands or failed to, and says which.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use brunt_core::units::parse_duration;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use super::super::detach::leave_terminal;
+use super::Plan;
+use super::registry::{Registry, State, default_name};
+use super::standing::{self, Answer, Description, Request};
+use crate::cli::{Done, Failure, Output};
+
+/// How often to check whether the lab's process has ended while it is being built.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Set up a lab that stands in the background: hosts, links and targets
+///
+/// Ends when all of it stands. 'brunt lab exec' runs commands on its hosts, 'brunt lab list' shows it, 'brunt lab down'
+/// removes it. Nothing of it outlives its process, whose number is printed.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  # hosts, links and targets as the file has them\n  brunt lab up lab-wan.toml\n\n  # twice at once, one farther away\n  brunt lab up lab-wan.toml --name far --delay 50ms"
+)]
+pub struct UpArgs {
+    /// Experiment file (TOML) with a [lab] section
+    experiment: PathBuf,
+    /// Name of the lab [default: the file's, without its ending]
+    #[arg(long)]
+    name: Option<String>,
+    /// One-way delay of every link, in place of the file's
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    delay: Option<Duration>,
+    /// This is the process that holds the lab; the socket at which it is asked is its standard input.
+    #[arg(long, hide = true)]
+    held: bool,
+}
+
+/// Starts the process that holds the lab, or is it.
+pub fn run(args: &UpArgs, output: &Output) -> Done {
+    let plan = Plan::read(&args.experiment)?;
+    if args.held {
+        return hold(args, &plan, output);
+    }
+    plan.experiment.link_warnings().into_iter().for_each(|warning| output.note(warning));
+    let registry = Registry::open()?;
+    let name = args.name.clone().unwrap_or_else(|| default_name(&args.experiment));
+    let listener = registry.reserve(&name)?;
+    let stands = start(args, &name, listener, &registry).and_then(|(mut child, state)| {
+        let description = wait_for_lab(&mut child, &name, &registry, output)?;
+        Ok((state, description))
+    });
+    match stands {
+        Ok((state, description)) => {
+            print(&state, &description, output);
+            Ok(())
+        }
+        Err(failure) => {
+            registry.remove(&name);
+            Err(failure)
+        }
+    }
+}
+
+/// The side that stays.
+fn hold(args: &UpArgs, plan: &Plan, output: &Output) -> Done {
+    leave_terminal();
+    let listener = standing::inherited_listener()
+        .map_err(|error| Failure::failed(format!("no socket on standard input: {error}")))?;
+    let built = plan.build(args.delay)?;
+    standing::serve(&listener, plan, &built, output)
+}
+
+/// Starts the other process, which gets the listener.
+fn start(
+    args: &UpArgs,
+    name: &str,
+    listener: UnixListener,
+    registry: &Registry,
+) -> Result<(Child, State), Failure> {
+    let failed = |what: &str, error: io::Error| Failure::failed(format!("{what}: {error}"));
+    let path = registry.path(name, "log");
+    let log = File::create(&path).map_err(|error| failed(&path.display().to_string(), error))?;
+    let program = std::env::current_exe().map_err(|error| failed("cannot find this program", error))?;
+    let mut command = Command::new(program);
+    command.args(["lab", "up", "--held"]).arg(&args.experiment);
+    if let Some(delay) = args.delay {
+        command.args(["--delay", &format!("{}ns", delay.as_nanos())]);
+    }
+    let child = command
+        .stdin(OwnedFd::from(listener))
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .map_err(|error| failed("cannot start this program again", error))?;
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let file = std::path::absolute(&args.experiment).unwrap_or_else(|_| args.experiment.clone());
+    let state = State { name: name.to_string(), file, pid: child.id() as i32, since_s: since.as_secs() };
+    registry.write(&state)?;
+    Ok((child, state))
+}
+
+/// Until it answers, which it does when it stands.
+fn wait_for_lab(
+    child: &mut Child,
+    name: &str,
+    registry: &Registry,
+    output: &Output,
+) -> Result<Description, Failure> {
+    loop {
+        match registry.ask(name, &Request::Describe, LOOK) {
+            Ok((Answer::Description(description), _)) => return Ok(description),
+            Ok(_) => return Err(Failure::failed("the lab gave an answer to another question")),
+            // Not yet, or not any more.
+            Err(_) => {}
+        }
+        if let Some(status) = child.try_wait().map_err(Failure::failed)? {
+            return Err(explain(status.code() == Some(2), name, registry));
+        }
+        if output.is_interrupted() {
+            if let Some(pid) = Pid::from_raw(child.id() as i32) {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+            let _ = child.wait();
+            return Err(Failure::failed("interrupted before the lab stood; it was removed"));
+        }
+    }
+}
+
+/// What the other process said before it ended.
+fn explain(is_usage: bool, name: &str, registry: &Registry) -> Failure {
+    let said = std::fs::read_to_string(registry.path(name, "log")).unwrap_or_default();
+    let said = said.trim().replace("brunt lab: ", "");
+    let (what, advice) = match said.split_once("\n  help: ") {
+        Some((what, advice)) => (what.to_string(), Some(advice.to_string())),
+        None => (said, None),
+    };
+    let failure = if is_usage { Failure::usage(what) } else { Failure::failed(what) };
+    match advice {
+        Some(advice) => failure.advise(advice),
+        None => failure,
+    }
+}
+
+fn print(state: &State, description: &Description, output: &Output) {
+    let State { name, pid, .. } = state;
+    output.line(format_args!("lab {name} stands; process {pid} holds it"));
+    for host in &description.hosts {
+        output.line(format_args!("  host {:<12} {}", host.name, host.address));
+    }
+    for link in &description.links {
+        output.line(format_args!("  link {:<12} {} - {}", link.name, link.between[0], link.between[1]));
+    }
+    for (variable, url) in &description.targets {
+        output.line(format_args!("  {variable}={url}"));
+    }
+    let first = description.hosts.first().map_or("HOST", |host| host.name.as_str());
+    output.line(format_args!("'brunt lab exec {name} {first} -- COMMAND' runs a command on a host"));
+    output.line(format_args!("'brunt lab down {name}' removes it"));
+    output.object(&json!({ "lab": state, "description": description }));
+}
