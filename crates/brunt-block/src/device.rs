@@ -79,9 +79,18 @@ pub struct DeviceInfo {
     pub volatile_cache: bool,
     /// `Unmap` frees space.
     pub unmap: bool,
+    /// What it said of itself or agreed to when it was opened, such as its serial number; nothing to worry about.
+    pub facts: Vec<String>,
     /// What the user has to know beside the results, such as "no O_DIRECT on tmpfs before Linux 6.6:
     /// the page cache is in the way".
     pub notes: Vec<String>,
+}
+
+impl DeviceInfo {
+    /// Facts, then notes: all there is to say of the device in words.
+    pub fn remarks(&self) -> impl Iterator<Item = &String> {
+        self.facts.iter().chain(&self.notes)
+    }
 }
 
 /// What a medium is now, where that may differ from what it was when its backend was opened.

@@ -79,8 +79,8 @@ impl SocketOptions {
         socket.set_nodelay(self.no_delay)
     }
 
-    /// Which congestion control the socket uses, and whether that was asked for; for the notes of a device.
-    pub fn congestion_note(&self, socket: &TcpStream) -> Option<String> {
+    /// Which congestion control the socket uses, and whether that was asked for; for the facts of a device.
+    pub fn congestion_fact(&self, socket: &TcpStream) -> Option<String> {
         let used = Congestion::of(socket).ok()?;
         Some(match self.congestion {
             Some(_) => format!("TCP congestion control {used}, as the URL says"),

@@ -29,6 +29,10 @@ fn check(server: &TargetServer, memory: &SparseMemory, options: &str, size: usiz
     let url = format!("iscsi://{}/{}/0{question}{options}", server.portals()[0], server.name());
     let backend =
         open_url_with(&url, brunt_iscsi::BACKENDS, false).unwrap_or_else(|error| panic!("{url}: {error}"));
+    // What both ends agreed on is a fact; there is nothing to worry about.
+    let info = backend.info();
+    assert!(info.facts.iter().any(|fact| fact.starts_with("iSCSI: digests header")), "{:?}", info.facts);
+    assert_eq!(info.notes, Vec::<String>::new());
     let ring = Ring::new(RingConfig::default()).unwrap();
     let mut device = backend.open(&ring, 8).unwrap();
     let mut random = Random::new(size as u64);

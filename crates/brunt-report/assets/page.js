@@ -205,7 +205,7 @@ const build = figure => {
 
   const font = (narrow ? 11 : 12) + "px " + getComputedStyle(document.body).fontFamily;
   const common = { stroke: () => colours.soft, font, labelFont: font, labelGap: 0, ticks: { stroke: () => colours.line, width: 1, size: 4 }, gap: 4 };
-  const xLabel = spec.x.unit === "seconds" ? spec.x.label + (xRange[1] < 120 ? "" : xRange[1] < 3600 ? " (min:s)" : " (h:min:s)") : spec.x.label;
+  const xLabel = spec.x.unit === "seconds" ? spec.x.title + (xRange[1] < 120 ? "" : xRange[1] < 3600 ? " (min:s)" : " (h:min:s)") : spec.x.title;
   const opts = {
     width: widthOf(plot), height: spec.height, legend: { show: false }, padding: [10, narrow ? 12 : 18, 0, 0],
     cursor: {
@@ -357,7 +357,7 @@ const legend = (figure, spec, u) => {
   const box = figure.querySelector(".legend");
   box.replaceChildren();
   box.append(make("span", "key unit", ""));
-  box.firstChild.textContent = spec.y.label; box.firstChild.style.color = "var(--soft)";
+  box.firstChild.textContent = spec.y.title; box.firstChild.style.color = "var(--soft)";
   if (spec.heat) {
     const key = make("span", "key", "few"); key.append(make("i", "ramp"), "many requests (colour by the logarithm)");
     box.append(key);

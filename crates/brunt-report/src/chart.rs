@@ -22,6 +22,7 @@ pub enum Scale {
 
 /// An axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(into = "DrawnAxis")]
 pub struct Axis {
     /// What is on it, without the unit.
     pub label: String,
@@ -30,14 +31,41 @@ pub struct Axis {
     /// How they are spread.
     pub scale: Scale,
     /// Where ticks stand; empty lets the page choose.
-    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "numbers")]
     pub ticks: Vec<f64>,
+}
+
+/// An axis as the page gets it.
+#[derive(Serialize)]
+struct DrawnAxis {
+    label: String,
+    /// What stands at the axis.
+    title: String,
+    unit: Unit,
+    scale: Scale,
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "numbers")]
+    ticks: Vec<f64>,
+}
+
+impl From<Axis> for DrawnAxis {
+    fn from(axis: Axis) -> DrawnAxis {
+        let title = axis.title();
+        let Axis { label, unit, scale, ticks } = axis;
+        DrawnAxis { label, title, unit, scale, ticks }
+    }
 }
 
 impl Axis {
     /// An axis whose ticks the page chooses.
     pub fn new(label: impl Into<String>, unit: Unit, scale: Scale) -> Axis {
         Axis { label: label.into(), unit, scale, ticks: Vec::new() }
+    }
+
+    /// What stands at it: the label, and that it is logarithmic if it is. Ticks that are evenly spread do not tell.
+    pub fn title(&self) -> String {
+        match self.scale {
+            Scale::Log => format!("{} (log scale)", self.label),
+            Scale::Linear | Scale::FromZero => self.label.clone(),
+        }
     }
 }
 
@@ -226,6 +254,15 @@ fn gaps<S: Serializer>(values: &[Option<f64>], serializer: S) -> Result<S::Ok, S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An axis that is logarithmic says so where it is named, and only there.
+    #[test]
+    fn logarithmic_axes_are_named_so() {
+        let axis = |scale| serde_json::to_value(Axis::new("queue depth", Unit::Count, scale)).unwrap();
+        assert_eq!(axis(Scale::Log)["title"], "queue depth (log scale)");
+        assert_eq!(axis(Scale::Log)["label"], "queue depth");
+        assert_eq!(axis(Scale::Linear)["title"], "queue depth");
+    }
 
     /// Data is short, and what is no number becomes a gap.
     #[test]

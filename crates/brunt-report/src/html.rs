@@ -188,7 +188,7 @@ impl<'a> Body<'a> {
                 figcaption { b { (chart.title) } }
                 div.legend {}
                 div.plot tabindex="0" role="group" aria-roledescription="chart"
-                    aria-label={ (chart.title) ": " (chart.y.label) " against " (chart.x.label) ". Arrow keys read values; a table follows." }
+                    aria-label={ (chart.title) ": " (chart.y.title()) " against " (chart.x.title()) ". Arrow keys read values; a table follows." }
                     style={ "height:" (chart.height) "px" } {}
                 p.sr aria-live="polite" {}
                 @if !chart.caption.is_empty() { p.caption { (chart.caption) } }

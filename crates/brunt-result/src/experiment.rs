@@ -60,6 +60,9 @@ pub struct TargetSummary {
     /// Lab host that served it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// What the device reported or negotiated when it was opened, such as its serial number and iSCSI's parameters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<String>,
 }
 
 /// Kind of a target.

@@ -68,12 +68,10 @@ fn congestion_control_is_recorded() {
     };
     let Some(chosen) = run("congestion-chosen", &text("congestion = \"reno\"")) else { return };
     let chosen = chosen.expect("it runs");
-    let notes = chosen["points"].as_array().expect("points").iter().map(|point| point["notes"].to_string());
-    assert!(
-        notes.clone().all(|notes| notes.contains("TCP congestion control reno")),
-        "{:?}",
-        notes.collect::<Vec<_>>()
-    );
+    for target in ["line", "san"] {
+        let facts = chosen["experiment"]["targets"][target]["facts"].to_string();
+        assert!(facts.contains("TCP congestion control reno"), "{target}: {facts}");
+    }
     let expected = serde_json::json!({ "algorithm": "reno", "chosen": true });
     assert_eq!(chosen["experiment"]["congestion"], expected);
     let kernels = run("congestion-kernels", &text("")).expect("namespaces").expect("it runs");

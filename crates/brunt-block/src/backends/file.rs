@@ -138,6 +138,7 @@ impl FileBackend {
             read_only: medium.read_only,
             volatile_cache: options.write_back,
             unmap: medium.punch,
+            facts: Vec::new(),
             notes: medium.notes.clone(),
         };
         Ok(FileBackend {

@@ -29,6 +29,7 @@ fn inline_info(size_bytes: u64, block_bytes: u32) -> DeviceInfo {
         read_only: false,
         volatile_cache: false,
         unmap: false,
+        facts: Vec::new(),
         notes: if left_out == 0 { Vec::new() } else { vec![note] },
     }
 }

@@ -92,7 +92,7 @@ impl Initiator {
         let params = &established.attachment.connections[0].1;
         let yes = |value| if value { "yes" } else { "no" };
         let crc = |value| if value { "CRC32C" } else { "none" };
-        let mut notes = vec![
+        let mut facts_told = vec![
             format!(
                 "{} {} {}{}",
                 facts.vendor,
@@ -114,6 +114,7 @@ impl Initiator {
                 params.max_outstanding_r2t
             ),
         ];
+        let mut notes = Vec::new();
         if config.sockets != SocketOptions::default() {
             for socket in &established.sockets {
                 config.sockets.apply(socket).map_err(|error| {
@@ -122,7 +123,7 @@ impl Initiator {
             }
             notes.extend(config.sockets.complaint(&established.sockets[0]));
         }
-        notes.extend(config.sockets.congestion_note(&established.sockets[0]));
+        facts_told.extend(config.sockets.congestion_fact(&established.sockets[0]));
         if facts.unmap_by != UnmapBy::Nothing && !facts.unmapped_reads_zeros {
             notes.push("unmapped blocks need not read as zeros (LBPRZ=0)".to_string());
         }
@@ -136,6 +137,7 @@ impl Initiator {
             read_only: facts.read_only,
             volatile_cache: facts.volatile_cache,
             unmap: facts.unmap_by != UnmapBy::Nothing,
+            facts: facts_told,
             notes,
         };
         Ok(Initiator { config, info, facts, spare: Mutex::new(Some((isid, established))) })

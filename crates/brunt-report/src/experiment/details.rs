@@ -316,7 +316,7 @@ fn told(known: &[(String, String, String)]) -> Vec<(String, String)> {
             "host" | "cpu" | "cpus" | "architecture" | "governor" | "memory" | "kernel"
         );
         let elsewhere =
-            matches!(key.as_str(), "url" | "note") || subject == "experiment" || subject == "brunt";
+            matches!(key.as_str(), "url" | "note" | "fact") || subject == "experiment" || subject == "brunt";
         if (subject == "machine" && named) || elsewhere {
             continue;
         }

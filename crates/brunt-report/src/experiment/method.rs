@@ -16,6 +16,13 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
         section.blocks.push(Block::Facts(details.environment.clone()));
     }
     let experiment = &summary.experiment;
+    let reported = experiment.targets.iter().filter(|(_, target)| !target.facts.is_empty());
+    let reported: Vec<(String, String)> =
+        reported.map(|(name, target)| (format!("Target {name}"), target.facts.join(" · "))).collect();
+    if !reported.is_empty() {
+        section.blocks.push(Block::Heading("What targets reported when they were opened".into()));
+        section.blocks.push(Block::Facts(reported));
+    }
     section.prose(format!(
         "All confidence intervals are computed over runs, not over seconds or requests, because the seconds of a run are not independent. {} runs were planned for each point, with all points interleaved in a random order (seed {}). Intervals are 95 % (Student's t). Ratios compare geometric means; their intervals belong to the test that gives the verdict, at a level of {} after Holm's correction, and are omitted below {RUNS_MIN} runs per side.",
         experiment.repetitions,

@@ -179,6 +179,19 @@ impl<'a> Points<'a> {
         Some(format!("{} {}", short(&across.key), shown(&across.key, value)))
     }
 
+    /// Bytes of every request, where all points move the same with each: rates in requests and in bytes then say the
+    /// same.
+    pub fn bytes_per_request(&self) -> Option<f64> {
+        let sizes = self.all.iter().filter_map(|point| {
+            let (bytes, requests) = (point.bytes_per_second?.mean, point.requests_per_second?.mean);
+            (requests > 0.0).then_some(bytes / requests)
+        });
+        let sizes: Vec<f64> = sizes.collect();
+        // Of whole requests of one size the ratio is exact but for rounding.
+        let first = sizes.first()?.round();
+        (first > 0.0 && sizes.iter().all(|size| (size / first - 1.0).abs() < 1e-6)).then_some(first)
+    }
+
     /// The lines across the axis, in the order of the experiment.
     pub fn lines(&self) -> Vec<Line<'a>> {
         let Some(across) = &self.across else { return Vec::new() };

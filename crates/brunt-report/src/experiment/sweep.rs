@@ -16,6 +16,9 @@ const CHARTS_MAX: usize = 8;
 /// Bars of one figure.
 const BARS_MAX: usize = 40;
 
+/// Requests this long and longer are counted in bytes a second where one figure stands for both.
+const LONG_BYTES: f64 = 65536.0;
+
 const INTERVALS: &str = "Markers: means over runs; whiskers: 95 % confidence intervals (Student's t).";
 
 /// A figure of a point: what it is called, its unit and scale, and how to get it.
@@ -36,6 +39,32 @@ const MEAN: Figure = Figure { title: "Mean response time", label: "mean response
 #[rustfmt::skip]
 const P99: Figure = Figure { title: "99th percentile of the response time", label: "p99 of the response time", unit: Unit::Micros, scale: Scale::Log, get: |p| p.response_p99_us };
 
+/// What is drawn, with a sentence for below: of two figures that are one, since every request is as long, only one.
+fn figures(points: &Points<'_>) -> Vec<(&'static Figure, String)> {
+    let mut figures = match points.bytes_per_request() {
+        Some(bytes) => {
+            let (figure, unit, one) = match bytes >= LONG_BYTES {
+                true => (&TRANSFER, Unit::BytesPerSecond, 1e6),
+                false => (&REQUESTS, Unit::PerSecond, 1e3),
+            };
+            let (other, as_much) = match bytes >= LONG_BYTES {
+                true => (Unit::PerSecond, one / bytes),
+                false => (Unit::BytesPerSecond, one * bytes),
+            };
+            let same = format!(
+                "Every request is of {}: {} are {}.",
+                Unit::Bytes.show(bytes),
+                unit.show(one),
+                other.show(as_much)
+            );
+            vec![(figure, same)]
+        }
+        None => vec![(&TRANSFER, String::new()), (&REQUESTS, String::new())],
+    };
+    figures.extend([(&MEAN, String::new()), (&P99, String::new())]);
+    figures
+}
+
 pub(super) fn section(points: &Points<'_>) -> Section {
     let mut section = Section::new("Throughput and response time");
     if points.all.iter().all(|point| point.requests_per_second.is_none()) {
@@ -44,15 +73,19 @@ pub(super) fn section(points: &Points<'_>) -> Section {
     }
     let lines = points.lines();
     if lines.is_empty() {
-        bars(&mut section, points);
+        // A bar alone compares with nothing; the figures are in the opening box.
+        if points.all.len() > 1 {
+            bars(&mut section, points);
+        }
         return section;
     }
     section.prose(INTERVALS);
     let parts: Vec<&[Line<'_>]> = lines.chunks(LINES_MAX).collect();
     for (index, part) in parts.iter().enumerate().take(CHARTS_MAX) {
         let of = if parts.len() > 1 { format!(" ({} of {})", index + 1, parts.len()) } else { String::new() };
-        let charts = [&TRANSFER, &REQUESTS, &MEAN, &P99].map(|figure| chart(points, part, figure, &of));
-        section.blocks.push(Block::Charts(charts.into_iter().filter(|chart| !chart.is_empty()).collect()));
+        let charts = figures(points);
+        let charts = charts.iter().map(|(figure, same)| chart(points, part, figure, &of).caption(same));
+        section.blocks.push(Block::Charts(charts.filter(|chart| !chart.is_empty()).collect()));
     }
     if parts.len() > CHARTS_MAX {
         section.prose(format!(
@@ -116,7 +149,7 @@ fn against(points: &Points<'_>, lines: &[Line<'_>]) -> Option<Chart> {
 
 fn bars(section: &mut Section, points: &Points<'_>) {
     let many = points.all.len() > BARS_MAX;
-    for figure in [&TRANSFER, &REQUESTS, &MEAN, &P99] {
+    for (figure, mut caption) in figures(points) {
         let bars = points.all.iter().take(BARS_MAX).filter_map(|point| {
             let estimate = (figure.get)(point)?;
             let (shown, uncertainty) = told(&estimate, figure.unit);
@@ -129,12 +162,10 @@ fn bars(section: &mut Section, points: &Points<'_>) {
                 uncertainty,
             })
         });
-        let caption = if many {
-            format!("The first {BARS_MAX} of {} points.", points.all.len())
-        } else {
-            String::new()
-        };
-        let bars = bars.collect();
+        if many {
+            caption += &format!(" The first {BARS_MAX} of {} points.", points.all.len());
+        }
+        let (bars, caption) = (bars.collect(), caption.trim_start().to_string());
         section.blocks.push(Block::Bars(Bars {
             title: figure.title.into(),
             caption,

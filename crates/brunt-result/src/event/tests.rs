@@ -265,6 +265,7 @@ impl Make {
             place: make.text(),
             served: make.0.chance(0.5),
             host: make.maybe(Make::text),
+            facts: make.list(Make::text),
         };
         let workload = |make: &mut Make| WorkloadSummary {
             kind: make.text(),

@@ -72,6 +72,7 @@ fn device(target: &Target) -> TargetSummary {
         place: without_secrets(target.place()),
         served: target.serve.is_some(),
         host: target.host.as_ref().map(HostName::to_string),
+        facts: Vec::new(),
     }
 }
 

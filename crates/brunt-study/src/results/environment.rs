@@ -32,6 +32,9 @@ pub fn append(rows: &mut Batch, summary: &Summary, text: &str) {
         let path = target.place.strip_prefix("file:").unwrap_or(&target.place);
         let path = path.split('?').next().unwrap_or_default();
         file(Path::new(path), &mut |key, value| tell(&subject, key, value));
+        for fact in &target.facts {
+            tell(&subject, "fact", fact);
+        }
         let point = summary.points.iter().find(|point| point.target == *name);
         for note in point.iter().flat_map(|point| &point.notes) {
             tell(&subject, "note", note);

@@ -139,12 +139,18 @@ impl<'a> Study<'a> {
         let points = plan.points.iter().map(empty).collect();
         let merged = plan.points.iter().map(|_| (Histogram::new(), Histogram::new())).collect();
         let brunt = version.to_string();
+        let mut experiment_summary = experiment.summary();
+        for (name, backend) in &targets {
+            if let Some(target) = experiment_summary.targets.get_mut(name) {
+                target.facts.clone_from(&backend.info().facts);
+            }
+        }
         let summary = Summary {
             format: FORMAT,
             brunt,
             complete: false,
             trouble: None,
-            experiment: experiment.summary(),
+            experiment: experiment_summary,
             points,
         };
         let (hub, hooks) = (Hub::new(company.observers), company.hooks);

@@ -202,7 +202,7 @@ pub(super) fn open(
                 ))
             })?;
         }
-        for note in &backend.info().notes {
+        for note in backend.info().remarks() {
             output.note(format_args!("{name}: {note}"));
         }
         opened.targets.insert(name.clone(), backend);

@@ -174,7 +174,7 @@ impl super::Subcommand for Target {
         let mut handles = Vec::new();
         for (lun, text) in self.luns.iter().enumerate() {
             let unit = open(text, lun, &self.name)?;
-            for note in &unit.backend().info().notes {
+            for note in unit.backend().info().remarks() {
                 output.note(format!("LUN {lun}: {note}"));
             }
             handles.push((lun as u16, unit.backend().handles()));

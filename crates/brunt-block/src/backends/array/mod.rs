@@ -160,14 +160,17 @@ fn split(text: &str) -> Option<Vec<&str>> {
 /// What an array of these members and spares is.
 fn info_of(layout: &Layout, infos: &[&DeviceInfo]) -> DeviceInfo {
     let (level, slots) = (layout.level, layout.slots);
-    let mut notes = vec![format!(
+    let mut notes = Vec::new();
+    let mut facts = vec![format!(
         "{} of {slots} members with chunks of {}, {} spares",
         level.name(),
         format_size(layout.chunk_bytes),
         infos.len() - slots
     )];
     for (index, info) in infos.iter().enumerate() {
-        notes.extend(info.notes.iter().map(|note| format!("member {index}: {note}")));
+        let of = |remark: &String| format!("member {index}: {remark}");
+        facts.extend(info.facts.iter().map(of));
+        notes.extend(info.notes.iter().map(of));
     }
     let names: Vec<&str> = infos[..slots].iter().map(|info| info.name.as_str()).collect();
     let block_bytes = infos[0].block_bytes;
@@ -181,6 +184,7 @@ fn info_of(layout: &Layout, infos: &[&DeviceInfo]) -> DeviceInfo {
         read_only: infos.iter().any(|info| info.read_only),
         volatile_cache: infos.iter().any(|info| info.volatile_cache),
         unmap: level != Level::Raid5 && infos.iter().all(|info| info.unmap),
+        facts,
         notes,
     }
 }

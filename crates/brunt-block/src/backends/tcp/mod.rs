@@ -206,7 +206,7 @@ impl TcpBackend {
             "the network alone: {HEADER_BYTES} bytes of header each way, nothing is stored, reads are zeros"
         ));
         info.notes.extend(config.sockets.complaint(&socket));
-        info.notes.extend(config.sockets.congestion_note(&socket));
+        info.facts.extend(config.sockets.congestion_fact(&socket));
         Ok(TcpBackend { config, info, spare: Mutex::new(Some(socket)) })
     }
 }

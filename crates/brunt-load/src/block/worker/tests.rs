@@ -39,6 +39,7 @@ impl Simulated {
             read_only: false,
             volatile_cache: false,
             unmap: false,
+            facts: Vec::new(),
             notes: Vec::new(),
         };
         Simulated {

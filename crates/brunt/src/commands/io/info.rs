@@ -24,7 +24,7 @@ pub fn info(url: &str, output: &Output) -> Done {
     output.line(format_args!("  unmap            {}", yes(info.unmap)));
     output.line(format_args!("  volatile cache   {}", yes(info.volatile_cache)));
     output.line(format_args!("  read-only        {}", yes(info.read_only)));
-    for note in &info.notes {
+    for note in info.remarks() {
         output.line(format_args!("  note             {note}"));
     }
     output.object(&json!({
@@ -36,7 +36,7 @@ pub fn info(url: &str, output: &Output) -> Done {
         "unmap": info.unmap,
         "volatile_cache": info.volatile_cache,
         "read_only": info.read_only,
-        "notes": info.notes,
+        "notes": info.remarks().collect::<Vec<_>>(),
     }));
     Ok(())
 }

@@ -148,7 +148,7 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
     if matches!(run.job, Job::Verify { .. }) {
         say(format_args!("  wrong      {} blocks", moved.wrong_blocks));
     }
-    for note in &info.notes {
+    for note in info.remarks() {
         say(format_args!("  note       {note}"));
     }
     if let Some(trouble) = &health.trouble {
@@ -201,7 +201,7 @@ fn object(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str
         "sha256": checksum,
         "wrong_blocks": matches!(run.job, Job::Verify { .. }).then_some(moved.wrong_blocks),
         "first_wrong": wrong,
-        "notes": info.notes,
+        "notes": info.remarks().collect::<Vec<_>>(),
     }));
 }
 

@@ -1,15 +1,14 @@
 //! Pages in a real browser: they load without a complaint or a request, draw every chart, fit phones
 //! and screens, and print. With BRUNT_PAGES set to a folder, pages and pictures are left there.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support;
+use crate::support::browser::Browser;
 use brunt_capture::{Analysis, Limits, run_file};
 use brunt_report::capture::{self, Source};
 use brunt_report::experiment::Details;
 use brunt_report::html;
-use support::browser::Browser;
 
 /// Counts charts on show, and those whose canvas is blank where lines belong: no pixel differs from its
 /// background inside of the axes.

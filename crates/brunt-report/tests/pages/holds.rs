@@ -1,0 +1,107 @@
+//! What pages of experiments hold, read from the page as data.
+
+use brunt_report::chart::{Chart, Scale};
+use brunt_report::experiment::{Details, page};
+use brunt_report::html;
+use brunt_report::page::{Block, Page, Section};
+use brunt_result::summary::Summary;
+
+use crate::support;
+
+fn section<'a>(page: &'a Page, title: &str) -> Option<&'a Section> {
+    page.sections.iter().find(|section| section.title == title)
+}
+
+/// Every chart of a block, those of choices too.
+fn charts_of(block: &Block) -> Vec<&Chart> {
+    match block {
+        Block::Chart(chart) => vec![chart],
+        Block::Charts(charts) => charts.iter().collect(),
+        Block::Choice(choice) => choice.options.iter().flat_map(|(_, blocks)| charts(blocks)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn charts(blocks: &[Block]) -> Vec<&Chart> {
+    blocks.iter().flat_map(charts_of).collect()
+}
+
+fn without_tables(summary: &Summary) -> Page {
+    page(summary, &Details::default())
+}
+
+/// A bar alone compares with nothing: the figures of a single point are in the opening box, and nowhere as bars.
+#[test]
+fn a_single_point_has_no_bars() {
+    let mut summary = support::run("one", "", 2);
+    let two = without_tables(&summary);
+    let figures = section(&two, "Throughput and response time").unwrap();
+    assert!(figures.blocks.iter().any(|block| matches!(block, Block::Bars(_))));
+    summary.points.truncate(1);
+    let one = without_tables(&summary);
+    assert!(section(&one, "Throughput and response time").is_none());
+    assert!(one.glance.cards[0].value.contains("requests/s"), "{:?}", one.glance.cards);
+}
+
+/// Where every request is as long, requests and bytes a second are one figure, and the page shows one; where lengths
+/// differ it shows both.
+#[test]
+fn one_figure_for_requests_and_bytes() {
+    let drawn = |sweep: &str| {
+        let page = without_tables(&support::run("sizes", sweep, 2));
+        let section = section(&page, "Throughput and response time").unwrap();
+        let of = |chart: &&Chart| (chart.title.clone(), chart.caption.clone());
+        charts(&section.blocks).iter().map(of).collect::<Vec<_>>()
+    };
+    let of = |drawn: &[(String, String)], name: &str| {
+        drawn.iter().find(|(title, _)| title.starts_with(name)).map(|(_, caption)| caption.clone())
+    };
+    let depths = drawn("queue_depth = [1, 16]");
+    assert_eq!(of(&depths, "Throughput against"), None, "{depths:?}");
+    let said = of(&depths, "Requests against").unwrap();
+    assert_eq!(said, "Every request is of 4 KiB: 1 k/s are 4.10 MB/s.");
+    let long = drawn("block_size = [\"64k\"]\nqueue_depth = [1, 16]");
+    assert_eq!(of(&long, "Requests against"), None, "{long:?}");
+    assert!(of(&long, "Throughput against").unwrap().contains("64 KiB: 1 MB/s are 15.3/s"), "{long:?}");
+    let sizes = drawn("block_size = [\"4k\", \"64k\"]");
+    assert!(of(&sizes, "Throughput against").is_some() && of(&sizes, "Requests against").is_some());
+}
+
+/// An axis of powers of two stands evenly on the page, so its name says that it is logarithmic; a short one is linear.
+#[test]
+fn axes_say_that_they_are_logarithmic() {
+    let axis = |sweep: &str| {
+        let page = without_tables(&support::run("depths", sweep, 2));
+        let text = html::render(&page);
+        let charts = section(&page, "Throughput and response time").unwrap().blocks.clone();
+        let charts = self::charts(&charts).into_iter().cloned().collect::<Vec<_>>();
+        (charts[0].x.clone(), text)
+    };
+    let (depths, text) = axis("queue_depth = [1, 2, 4, 8, 16]");
+    assert_eq!((depths.scale, depths.title().as_str()), (Scale::Log, "queue depth (log scale)"));
+    assert!(
+        text.contains(r#""title":"queue depth (log scale)""#)
+            && text.contains("against queue depth (log scale).")
+    );
+    let (few, text) = axis("queue_depth = [1, 2, 4]");
+    assert_eq!((few.scale, few.title().as_str()), (Scale::Linear, "queue depth"));
+    assert!(!text.contains("queue depth (log scale)"));
+}
+
+/// What a target reported when it was opened is method, not a headline; a caveat is one.
+#[test]
+fn negotiation_is_not_at_the_top() {
+    let mut summary = support::run("notes", "", 2);
+    let said = "iSCSI: digests header none, data none";
+    summary.experiment.targets.get_mut("memory").unwrap().facts.push(said.into());
+    summary.points[0].notes.push("direct=no: the page cache is in the way".into());
+    let page = without_tables(&summary);
+    let top = format!("{:?}", page.glance);
+    assert!(!top.contains("digests") && top.contains("the page cache is in the way"), "{top}");
+    let method = section(&page, "Method and environment").unwrap();
+    let told = method.blocks.iter().any(|block| match block {
+        Block::Facts(facts) => facts.contains(&("Target memory".into(), said.into())),
+        _ => false,
+    });
+    assert!(told, "{method:?}");
+}
