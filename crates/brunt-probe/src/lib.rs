@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod activity;
+mod cgroup;
 mod cpu;
 mod disk;
 mod figures;

@@ -2,13 +2,16 @@
 //! its `stat` (CPU time of all threads, including ended ones, in ticks; memory) and the `status` of its
 //! threads (context switches).
 //!
+//! Processor time comes from the finest counter that covers all of it: the process's own cgroup, its threads'
+//! `schedstat`, or, where threads ended in between, ticks.
+//!
 //! The rule: context switches of ended threads are lost, because the kernel lists only existing threads. The
 //! runner's own come from getrusage, which includes them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::figures::{Malformed, Sink, Texts, Ticked, numbers};
+use super::figures::{Malformed, Sink, Texts, Ticked, named, numbers};
 use super::{Metric, Probe, Scope, headline};
 
 pub struct Process;
@@ -19,7 +22,19 @@ struct Times {
     system_ticks: u64,
     /// Nanoseconds, by thread; `None` where the kernel does not tell.
     threads: Option<BTreeMap<u64, u64>>,
+    /// Of a process that has a cgroup to itself.
+    cgroup: Option<CgroupTimes>,
 }
+
+/// Microseconds that a cgroup used.
+struct CgroupTimes {
+    usage: u64,
+    user: u64,
+    system: u64,
+}
+
+/// By so many ticks user and system time together may seem longer than they were: each is cut off at a tick, twice.
+const TICKS_OFF: f64 = 2.0;
 
 pub struct Reading {
     times: Ticked<Times>,
@@ -34,11 +49,11 @@ impl Probe for Process {
     const HELP: &'static str = "CPU time, memory and context switches of the runner and of our targets";
     const SCOPE: Scope = Scope::Process;
     const FILES: &'static [&'static str] =
-        &["{process}/stat", "{process}/task/*/status", "{process}/task/*/schedstat"];
+        &["{process}/stat", "{process}/task/*/status", "{process}/task/*/schedstat", "{process}/cgroup"];
     const METRICS: &'static [Metric] = &[
         headline("total_cpus", "CPU seconds a second; 2 is two CPUs all the time"),
-        headline("user_cpus", "of these in user mode, as ticks divide them"),
-        headline("system_cpus", "of these in the kernel on its behalf, as ticks divide them"),
+        headline("user_cpus", "of these in user mode, as ticks or the process's own cgroup divide them"),
+        headline("system_cpus", "of these in the kernel on its behalf, likewise"),
         headline("voluntary_switches_per_s", "context switches because a thread waited"),
         headline("involuntary_switches_per_s", "context switches because a thread's time was up"),
         headline("resident_bytes", "memory that is in RAM"),
@@ -57,7 +72,8 @@ impl Probe for Process {
         let [system_ticks] = field(0)?;
         let [threads] = field(4)?;
         let [resident_pages] = field(3)?;
-        let times = Ticked::new(Times { user_ticks, system_ticks, threads: cpu_nanos(texts.get(2))? });
+        let (threads_nanos, cgroup) = (cpu_nanos(texts.get(2))?, cgroup_times(texts.get(3))?);
+        let times = Ticked::new(Times { user_ticks, system_ticks, threads: threads_nanos, cgroup });
         Ok(Reading { times, threads, resident_pages, switches: switches(texts.get(1))? })
     }
 
@@ -87,29 +103,54 @@ impl Probe for Process {
     }
 }
 
-/// How many processors were in use, and how ticks divide them.
+/// How many processors were in use, and in which mode.
 fn cpus(before: &Times, now: &Times, stretch: Duration, sink: &mut Sink<'_>) {
+    if let (Some(before), Some(now)) = (&before.cgroup, &now.cgroup) {
+        let micro = 1e-6;
+        sink.rate("total_cpus", (before.usage, now.usage), micro, stretch);
+        sink.rate("user_cpus", (before.user, now.user), micro, stretch);
+        sink.rate("system_cpus", (before.system, now.system), micro, stretch);
+        return;
+    }
     let ticks = |before: u64, now: u64| now.saturating_sub(before) as f64;
     let (user, system) =
         (ticks(before.user_ticks, now.user_ticks), ticks(before.system_ticks, now.system_ticks));
-    let (Some(earlier), Some(threads)) = (&before.threads, &now.threads) else {
-        // No figure for nanoseconds: ticks alone, of a stretch that is long enough for some.
-        let second = 1.0 / rustix::param::clock_ticks_per_second() as f64;
-        sink.rate("total_cpus", (0, (user + system) as u64), second, stretch);
-        sink.rate("user_cpus", (0, user as u64), second, stretch);
-        sink.rate("system_cpus", (0, system as u64), second, stretch);
+    let tick_s = 1.0 / rustix::param::clock_ticks_per_second() as f64;
+    // Ticks know of all threads, but are coarse; nanoseconds know only of threads that are still there.
+    let told = threads_seconds(before, now);
+    let missed_none = |seconds: &f64| (user + system - TICKS_OFF) * tick_s <= *seconds;
+    let Some(seconds) = told.filter(missed_none) else {
+        sink.rate("total_cpus", (0, (user + system) as u64), tick_s, stretch);
+        sink.rate("user_cpus", (0, user as u64), tick_s, stretch);
+        sink.rate("system_cpus", (0, system as u64), tick_s, stretch);
         return;
     };
-    // A thread that was not there before used all of its time since then.
-    let used =
-        |(thread, nanos): (&u64, &u64)| nanos.saturating_sub(earlier.get(thread).copied().unwrap_or(0));
-    let total = threads.iter().map(used).sum::<u64>() as f64 / 1e9 / stretch.as_secs_f64();
+    let total = seconds / stretch.as_secs_f64();
     sink.put("total_cpus", total);
     if total == 0.0 || user + system > 0.0 {
         let share = |part: f64| total * part / (user + system).max(1.0);
         sink.put("user_cpus", share(user));
         sink.put("system_cpus", share(system));
     }
+}
+
+/// Seconds that the threads used which are there now; `None` where the kernel does not tell.
+fn threads_seconds(before: &Times, now: &Times) -> Option<f64> {
+    let (earlier, threads) = (before.threads.as_ref()?, now.threads.as_ref()?);
+    // A thread that was not there before used all of its time since then.
+    let used =
+        |(thread, nanos): (&u64, &u64)| nanos.saturating_sub(earlier.get(thread).copied().unwrap_or(0));
+    Some(threads.iter().map(used).sum::<u64>() as f64 / 1e9)
+}
+
+/// What a cgroup's `cpu.stat` says (cgroup-v2.rst); none of an empty text.
+fn cgroup_times(text: Option<&str>) -> Result<Option<CgroupTimes>, Malformed> {
+    let text = text.unwrap_or_default();
+    let figures = (named(text, "usage_usec")?, named(text, "user_usec")?, named(text, "system_usec")?);
+    Ok(match figures {
+        (Some(usage), Some(user), Some(system)) => Some(CgroupTimes { usage, user, system }),
+        _ => None,
+    })
 }
 
 /// Nanoseconds of CPU time of every thread: lines of its number and its `schedstat`.

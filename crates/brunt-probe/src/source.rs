@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use brunt_core::cost::ResourceUsage;
 use brunt_core::{Clock, Nanos};
 
+use super::cgroup::OwnCgroup;
+
 /// Most of a file that is read: `/proc/stat` of a machine of thousands of CPUs and interrupts.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 /// Most threads of a process whose `status` is read: each costs some 20 µs.
@@ -34,6 +36,8 @@ enum Kind {
     OwnSwitches,
     /// The same of its CPU time, in those of `schedstat` behind a thread's number.
     OwnTime,
+    /// What the process's cgroup counted, if it is alone in it.
+    Cgroup(Option<OwnCgroup>),
 }
 
 impl Source {
@@ -44,6 +48,10 @@ impl Source {
     pub fn open(path: &Path) -> io::Result<Source> {
         let text = path.to_string_lossy();
         let kind = match text.split_once("/*/") {
+            None if path.ends_with("cgroup") => {
+                File::open(path)?;
+                Kind::Cgroup(OwnCgroup::of(path))
+            }
             None => Kind::File(File::open(path)?),
             Some(("/proc/self/task", "status")) => Kind::OwnSwitches,
             Some(("/proc/self/task", "schedstat")) => Kind::OwnTime,
@@ -87,6 +95,11 @@ impl Source {
                         self.text.truncate(before);
                     }
                 }
+                Ok(())
+            }
+            Kind::Cgroup(cgroup) => {
+                let text = cgroup.as_ref().map(OwnCgroup::cpu_stat).unwrap_or_default();
+                self.text.extend_from_slice(text.as_bytes());
                 Ok(())
             }
             Kind::OwnTime => {

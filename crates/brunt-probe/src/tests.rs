@@ -26,6 +26,7 @@ fn golden(file: &str) -> &'static str {
         "{process}/stat" => include_str!("../testdata/proc/process-stat"),
         "{process}/task/*/status" => include_str!("../testdata/proc/process-status"),
         "{process}/task/*/schedstat" => include_str!("../testdata/proc/process-schedstat"),
+        "{process}/cgroup" => include_str!("../testdata/proc/process-cgroup-cpu-stat"),
         other => panic!("{other} has no captured text in testdata/proc"),
     }
 }
@@ -190,6 +191,7 @@ fn figures_by_hand() {
             "{process}/task/*/schedstat",
             &[("4243 9000000000", "4299 500000000"), ("4242 4000", "4242 6000")],
         ),
+        String::new(),
     ];
     let (values, _) = between(process, &texts(process), &now);
     // 2 s and 0.5 s in two seconds; ticks divide them 200 to 50.
@@ -198,6 +200,34 @@ fn figures_by_hand() {
     check(&values, "", "system_cpus", 0.25);
     check(&values, "", "threads", 3.0);
     check(&values, "", "voluntary_switches_per_s", (10.0 + 7.0) / 2.0);
+}
+
+/// Processor time of threads that ended between two readings is not lost: the process's own cgroup has it to the
+/// microsecond, and without one ticks have it.
+#[test]
+fn ended_threads_count() {
+    let process = entry_of("process");
+    // Threads that came and went used 2 s; the one that is left used 10 ms.
+    let mut now = texts(process);
+    now[0] = changed("{process}/stat", &[(" 1100 300 ", " 1250 350 ")]);
+    now[2] = changed("{process}/task/*/schedstat", &[("4242 4000000000", "4242 4010000000")]);
+    now[3] = String::new();
+    let (values, _) = between(process, &texts(process), &now);
+    check(&values, "", "total_cpus", 1.0);
+    check(&values, "", "user_cpus", 0.75);
+    now[3] = changed(
+        "{process}/cgroup",
+        &[("usage_usec 14100000", "usage_usec 16111000"), ("user_usec 11050000", "user_usec 12550100")],
+    );
+    let (values, _) = between(process, &texts(process), &now);
+    check(&values, "", "total_cpus", 2.011 / 2.0);
+    check(&values, "", "user_cpus", 1.5001 / 2.0);
+    check(&values, "", "system_cpus", 0.0);
+    // Ticks that were only rounded differently do not replace nanoseconds.
+    now[0] = changed("{process}/stat", &[(" 1100 300 ", " 1102 301 ")]);
+    now[3] = String::new();
+    let (values, _) = between(process, &texts(process), &now);
+    check(&values, "", "total_cpus", 0.005);
 }
 
 /// A tick that falls into a short stretch is not told as many processors: processor time is told once a stretch is long
@@ -209,6 +239,7 @@ fn ticks_need_their_time() {
         changed("{process}/stat", &[(" 1100 300 ", " 1100 301 ")]),
         golden("{process}/task/*/status").into(),
         changed("{process}/task/*/schedstat", &[("4242 4000000000", "4242 4010000000")]),
+        String::new(),
     ];
     let texts_of = texts(process);
     let (told, _) =
