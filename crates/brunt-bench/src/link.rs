@@ -14,6 +14,7 @@ use brunt_core::{Clock, Span};
 use brunt_lab::link::{BitRate, Settings};
 use brunt_lab::{Carrier, Host, Lab, LabError, LinkConfig};
 use brunt_result::link::{LinkCounts, LinkReport};
+use brunt_result::void::joined;
 use serde_json::{Value, json};
 use statrs::distribution::{Binomial, DiscreteCDF};
 
@@ -368,7 +369,7 @@ impl LinkBench {
             wrong.push(format!("{what}: {seen} of {}, outside {least} to {most}", self.packets));
         }
         if report.there.unmeant() > 0 {
-            wrong.push(format!("{what}: {}", report.trouble().join("; ")));
+            wrong.push(format!("{what}: {}", joined(&report.trouble())));
         }
         Ok(json!({ "what": what, "share": share, "packets": self.packets, "seen": seen,
             "least": least, "most": most, "unmeant": report.there.unmeant() }))
@@ -486,7 +487,7 @@ fn speed_of(
     let times = pair.ping(300).map_err(BenchError::failed)?;
     let unmeant = report.there.unmeant() + report.back.unmeant();
     if unmeant > 0 && !name.starts_with("prototype") {
-        wrong.push(format!("{name}: {}", report.trouble().join("; ")));
+        wrong.push(format!("{name}: {}", joined(&report.trouble())));
     }
     Ok(Speed {
         gigabits: bytes * 8.0 / 1e9,

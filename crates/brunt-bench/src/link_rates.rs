@@ -90,7 +90,7 @@ impl LinkBench {
             let pair = Pair::new(&settings, Carrier::Brunt, self.seed).map_err(BenchError::failed)?;
             let bytes = pair.tcp(1, Duration::from_secs(self.seconds)).map_err(BenchError::failed)?;
             seen.push(bytes * 8.0 / 1e6);
-            said.extend(pair.report()?.trouble());
+            said.extend(pair.report()?.trouble().into_iter().map(|doubt| doubt.what));
         }
         let (theory, seen) = (rate as f64 / 1e6 * PAYLOAD_SHARE, median(&seen));
         let share = seen / theory;

@@ -24,7 +24,7 @@ mod wiring;
 pub use door::{Door, DoorError};
 pub use error::LabError;
 pub use fault::{Fault, FaultError, Proof};
-pub use faults::{LinkChange, Partition, TcpReset};
+pub use faults::{LinkChange, Partition, TcpReset, available_memory};
 pub use host::Host;
 pub use lab::{HOSTS_MAX, LINKS_MAX, Lab};
 pub use link::{Link, LinkError, LinkHandle};

@@ -29,6 +29,7 @@ pub mod replay;
 pub mod statistics;
 pub mod summary;
 pub mod tables;
+pub mod void;
 
 pub use cost::Cost;
 pub use op::OpKind;

@@ -6,6 +6,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::void::{Doubt, VoidReason};
+
 /// Packets that are handed over later than this in the mean, in nanoseconds, met another link than was described: on an
 /// idle machine they are 15 to 40 us late.
 const LATE_NANOS_MAX: u64 = 250_000;
@@ -13,6 +15,10 @@ const LATE_NANOS_MAX: u64 = 250_000;
 const LINE_LOST_SHARE_MAX: f64 = 0.01;
 /// Packets that wait longer than this in the mean to keep their order, in nanoseconds, shift the mean delay.
 const ORDERED_NANOS_MAX: u64 = 100_000;
+/// A link carries this share of what was too much for it without dropping any: what came in bursts comes evenly then.
+const RATE_HELD: f64 = 0.75;
+/// A line keeps this share of the rate that it kept on average.
+const LINE_HELD: f64 = 0.9;
 /// A link that was busy for more of its life than this was probably what held an experiment back.
 const BUSY_SHARE_MAX: f64 = 0.9;
 
@@ -117,48 +123,77 @@ impl LinkCounts {
         self.line_lost_nanos as f64 / (self.line_sent_nanos + self.line_lost_nanos).max(1) as f64
     }
 
-    /// What makes these counts doubtful, in words; `way` is the direction's, `why` says what kept the thread.
-    fn trouble(&self, way: &str, why: &str) -> Vec<String> {
+    /// Bits a second of all that came, in this time; at least one.
+    fn carried(&self, lived_nanos: u64) -> f64 {
+        ((self.bytes + self.straight_bytes) as f64 * 8e9 / lived_nanos.max(1) as f64).max(1.0)
+    }
+
+    /// What makes these counts doubtful; `way` is the direction's, `why` says what kept the thread.
+    fn trouble(&self, way: &str, why: &str, lived_nanos: u64) -> Vec<Doubt> {
         let mut trouble = Vec::new();
+        let mut say = |reason, what| trouble.push(Doubt::new(reason, what));
         if self.unmeant() > 0 {
-            trouble.push(format!(
-                "{} packets {way} were lost that were not meant to be: {} for want of buffers, {} refused by the host, \
-                 {} dropped by its device",
-                self.unmeant(),
-                self.unmeant_no_buffer,
-                self.unmeant_refused,
-                self.unmeant_device
-            ));
+            let carried = self.carried(lived_nanos);
+            say(
+                VoidReason::LinkDropped,
+                format!(
+                    "{} packets {way} were lost that were not meant to be: {} for want of buffers, {} refused by the host, \
+                     {} dropped by its device; it carried {:.3} Mb/s, write {} for the link",
+                    self.unmeant(),
+                    self.unmeant_no_buffer,
+                    self.unmeant_refused,
+                    self.unmeant_device,
+                    carried / 1e6,
+                    rate_below(carried * RATE_HELD)
+                ),
+            );
         }
         if self.tcp_untracked > 0 {
-            trouble.push(format!(
-                "{} packets {way} passed as if nothing were set: there were more TCP connections than a link keeps \
-                 account of",
-                self.tcp_untracked
-            ));
+            let untracked = self.tcp_untracked;
+            say(
+                VoidReason::LinkUntracked,
+                format!(
+                    "{untracked} packets {way} passed as if nothing were set: there were more TCP connections than a \
+                     link keeps account of"
+                ),
+            );
         }
-        if self.line_lost_share() > LINE_LOST_SHARE_MAX {
-            trouble.push(format!(
-                "the line {way} did not keep its rate: for {:.0}% of its time packets waited while it stood still; {why}, \
-                 or set a lower rate",
-                self.line_lost_share() * 100.0
-            ));
+        let lost = self.line_lost_share();
+        if lost > LINE_LOST_SHARE_MAX {
+            let line = self.bytes as f64 * 8e9 / self.line_sent_nanos.max(1) as f64;
+            say(
+                VoidReason::LinkRateLost,
+                format!(
+                    "the line {way} did not keep its rate: for {:.0}% of its time packets waited while it stood still; \
+                     {why}, or write {}",
+                    lost * 100.0,
+                    rate_below(line * (1.0 - lost) * LINE_HELD)
+                ),
+            );
         }
         let late = self.late_nanos / self.frames_out.max(1);
         if late > LATE_NANOS_MAX {
-            trouble.push(format!(
-                "packets {way} arrived {:.2} ms late in the mean, {:.1} ms at most; {why}",
-                late as f64 / 1e6,
-                self.late_nanos_max as f64 / 1e6
-            ));
+            say(
+                VoidReason::LinkLate,
+                format!(
+                    "packets {way} arrived {:.2} ms late in the mean, {:.1} ms at most; {why}; it matters less from \
+                     delay = \"{}ms\" on",
+                    late as f64 / 1e6,
+                    self.late_nanos_max as f64 / 1e6,
+                    (late * 10).div_ceil(1_000_000)
+                ),
+            );
         }
         let ordered = self.ordered_nanos / self.delivered.max(1);
         if ordered > ORDERED_NANOS_MAX {
-            trouble.push(format!(
-                "packets {way} were delayed {:.2} ms more than set in the mean, to keep their order under jitter; \
-                 keep_order = false keeps the mean",
-                ordered as f64 / 1e6
-            ));
+            say(
+                VoidReason::LinkOrdered,
+                format!(
+                    "packets {way} were delayed {:.2} ms more than set in the mean, to keep their order under jitter; \
+                     keep_order = false keeps the mean",
+                    ordered as f64 / 1e6
+                ),
+            );
         }
         trouble
     }
@@ -210,24 +245,33 @@ impl LinkReport {
         }
     }
 
-    /// What makes figures of this link doubtful, in words for a report; empty when nothing does.
-    pub fn trouble(&self) -> Vec<String> {
+    /// What makes figures of this link doubtful; empty when nothing does.
+    pub fn trouble(&self) -> Vec<Doubt> {
         let mut trouble = Vec::new();
         let why = match self.usual_priority {
             true => "other work had its core (as root, or with ulimit -e 40, its thread goes first)",
             false => "other work had its core",
         };
         for (counts, way) in [(&self.there, "there"), (&self.back, "back")] {
-            trouble.extend(counts.trouble(way, why));
+            trouble.extend(counts.trouble(way, why, self.lived_nanos));
         }
         if self.busy > BUSY_SHARE_MAX {
-            trouble.push(format!(
-                "the emulation of the link was busy for {:.0}% of the time: it, not what it emulates, may be the bottleneck",
-                self.busy * 100.0
-            ));
+            let carried = self.there.carried(self.lived_nanos).max(self.back.carried(self.lived_nanos));
+            let what = format!(
+                "the emulation of the link was busy for {:.0}% of the time: it, not what it emulates, may be the \
+                 bottleneck; write {}",
+                self.busy * 100.0,
+                rate_below(carried * RATE_HELD)
+            );
+            trouble.push(Doubt::new(VoidReason::LinkBusy, what));
         }
         trouble
     }
+}
+
+/// The setting for a line of this many bits a second, or less.
+fn rate_below(bits: f64) -> String {
+    format!("rate = \"{}kb/s\" or less", (bits / 1e3).max(1.0) as u64)
 }
 
 #[cfg(test)]
@@ -239,9 +283,11 @@ mod tests {
     fn trouble_is_said() {
         let check = |counts: LinkCounts, usual_priority: bool, said: Option<&str>| {
             let report = LinkReport { there: counts, usual_priority, ..LinkReport::default() };
-            let trouble = report.trouble().join("; ");
-            assert_eq!(trouble.is_empty(), said.is_none(), "{trouble}");
+            let doubts = report.trouble();
+            let trouble = crate::void::joined(&doubts);
+            assert_eq!(doubts.is_empty(), said.is_none(), "{trouble}");
             assert!(trouble.contains(said.unwrap_or_default()), "{trouble}");
+            assert!(doubts.iter().all(|doubt| doubt.reason.is_named_in(&doubt.what)), "{trouble}");
         };
         let late =
             |nanos: u64| LinkCounts { frames_out: 10, late_nanos: nanos * 10, ..LinkCounts::default() };
@@ -257,6 +303,24 @@ mod tests {
             |nanos: u64| LinkCounts { delivered: 10, ordered_nanos: nanos * 10, ..LinkCounts::default() };
         check(ordered(50_000), false, None);
         check(ordered(3_300_000), false, Some("delayed 3.30 ms more than set"));
+        check(late(900_000), false, Some("delay = \"9ms\""));
+        // 9 kB in 900 ns of sending are 80 Gb/s; a tenth of the time was lost.
+        let line = LinkCounts { bytes: 9_000, ..line(100) };
+        check(line, false, Some("write rate = \"64800000kb/s\" or less"));
+    }
+
+    /// Drops that no setting asked for are said with the rate at which there would have been none.
+    #[test]
+    fn drops_name_a_rate() {
+        let there = LinkCounts { bytes: 100_000_000, unmeant_device: 3, ..LinkCounts::default() };
+        let report = LinkReport { there, lived_nanos: 1_000_000_000, busy: 0.95, ..LinkReport::default() };
+        let [dropped, busy] = report.trouble().try_into().unwrap();
+        assert_eq!((dropped.reason, busy.reason), (VoidReason::LinkDropped, VoidReason::LinkBusy));
+        assert!(
+            dropped.what.ends_with("carried 800.000 Mb/s, write rate = \"600000kb/s\" or less for the link"),
+            "{dropped}"
+        );
+        assert!(busy.what.ends_with("write rate = \"600000kb/s\" or less"), "{busy}");
     }
 
     /// How busy a link was is a share of the run, not of all its life.

@@ -17,6 +17,7 @@ use crate::degradation::{self, Degradation, FaultSpan, IntervalFigures, OverRuns
 use crate::event::{FaultGap, FaultRecord};
 use crate::experiment::ExperimentSummary;
 use crate::statistics::{Estimate, PointPrecision};
+use crate::void::{Doubt, VoidReason};
 use crate::{Cost, OpFigures, OpKind, Outcome, RequestStatus, Stopped};
 
 /// The file's name in a result's folder.
@@ -324,10 +325,15 @@ impl CostPerRequest {
 /// Workers waited for the record for more than this share of the run: the rates are too low.
 const RECORDING_WAIT_MAX: f64 = 0.01;
 
-fn slow_record(outcome: &Outcome) -> Option<String> {
+fn slow_record(outcome: &Outcome) -> Option<Doubt> {
     let (waited, measured) = (outcome.recording_wait.as_secs_f64(), outcome.end.since(outcome.start));
     (waited > RECORDING_WAIT_MAX * measured.as_secs_f64()).then(|| {
-        format!("workers stood still for {waited:.2} s because the record was not written faster: measure without record_requests, or at a lower rate")
+        let half = (outcome.requests_per_second / 2.0).max(1.0) as u64;
+        let what = format!(
+            "workers stood still for {waited:.2} s because the record was not written faster: write \
+             record_requests = false, or arrival = {{ rate = {half} }}"
+        );
+        Doubt::new(VoidReason::RecordSlow, what)
     })
 }
 
@@ -367,7 +373,7 @@ impl RunSummary {
             noise: None,
             links: BTreeMap::new(),
             recording_wait_s: outcome.recording_wait.as_secs_f64(),
-            doubts: slow_record(outcome).into_iter().collect(),
+            doubts: slow_record(outcome).into_iter().map(|doubt| doubt.what).collect(),
             faults: Vec::new(),
         }
     }

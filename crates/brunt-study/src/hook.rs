@@ -2,7 +2,7 @@
 //! begins its hooks before a run and ends them after it.
 //!
 //! The rule: `end` undoes everything that `begin` did, however the run ended, and a hook that fails
-//! invalidates the run. Decisions depend on [`HookError::kind`], never on its text.
+//! invalidates the run. Decisions depend on [`HookError::reason`], never on its text.
 
 use std::error::Error;
 use std::fmt;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_core::Nanos;
+use brunt_result::void::VoidReason;
 use brunt_result::{Interval, Outcome};
 
 use crate::observe::{Hub, Observer, RunInfo};
@@ -42,41 +43,28 @@ pub trait RunHook {
     fn sum_up(&mut self, _run: &mut RunSummary, _outcome: &Outcome) {}
 }
 
-/// In which way a hook failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HookErrorKind {
-    /// The run could not be made ready.
-    NotReady,
-    /// What the experiment asks for did not show: the run measured something else.
-    NotShown,
-    /// Something happened that the experiment did not ask for: a role died, packets were lost.
-    Disturbed,
-    /// What `begin` did could not be undone.
-    NotUndone,
-}
-
 /// Why a run is void. Shown as `what: source; advice`, as far as there are any.
 #[derive(Debug)]
 pub struct HookError {
     /// In which way.
-    pub kind: HookErrorKind,
+    pub reason: VoidReason,
     /// What failed, where.
     pub what: String,
     /// What to do about it, if the source does not say.
-    pub advice: Option<&'static str>,
+    pub advice: Option<String>,
     /// Why, if something else failed first.
     pub source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl HookError {
     /// With nothing but what failed.
-    pub fn new(kind: HookErrorKind, what: impl Into<String>) -> HookError {
-        HookError { kind, what: what.into(), advice: None, source: None }
+    pub fn new(reason: VoidReason, what: impl Into<String>) -> HookError {
+        HookError { reason, what: what.into(), advice: None, source: None }
     }
 
     /// The run could not be made ready because of this error.
     pub fn not_ready(what: impl Into<String>, source: impl Error + Send + Sync + 'static) -> HookError {
-        HookError::new(HookErrorKind::NotReady, what).because(source)
+        HookError::new(VoidReason::NotReady, what).because(source)
     }
 
     /// The same, with its reason.
@@ -91,7 +79,7 @@ impl fmt::Display for HookError {
         if let Some(source) = &self.source {
             write!(f, ": {source}")?;
         }
-        self.advice.map_or(Ok(()), |advice| write!(f, "; {advice}"))
+        self.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
     }
 }
 

@@ -18,3 +18,9 @@ pub mod probing;
 pub mod results;
 pub mod role;
 pub mod study;
+mod written;
+
+#[cfg(test)]
+mod tests {
+    mod void_messages;
+}

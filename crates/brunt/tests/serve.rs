@@ -91,6 +91,9 @@ fn a_death_voids_the_run() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("san ended unexpectedly (signal: 9"), "{said}");
+    // What would have kept the run: from when it died.
+    assert!(said.contains("of the run; a run with stop = { time = \""), "{said}");
+    assert!(said.contains("kill = true and at = \""), "{said}");
     let summary = std::fs::read_to_string(folder.join("results/summary.json")).expect("a summary");
     assert!(summary.contains("ended unexpectedly"), "{summary}");
 }

@@ -423,6 +423,7 @@ mod tests {
         let said = plain.fell_short(0.354, Duration::from_millis(390));
         assert!(said.contains("35.4% only over 0.39 s") && said.contains("ulimit -r 1"), "{said}");
         assert!(said.ends_with("leave the core to the experiment, or write cpu = 0.35"), "{said}");
+        assert!(brunt_result::void::VoidReason::FaultWeak.is_named_in(&said), "{said}");
         let none = plain.fell_short(0.002, Duration::from_millis(390));
         assert!(none.ends_with(", or leave the core to the experiment"), "{none}");
         assert_eq!(plain.larger(), Some(Team { others: 198, ..plain }));

@@ -41,7 +41,7 @@ impl Fault for MemoryHog {
         if self.helper.is_some() {
             return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
         }
-        let available = field("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX);
+        let available = available_memory().unwrap_or(u64::MAX);
         if self.bytes.saturating_add(LEFT_BYTES_MIN) > available {
             let source = io::Error::from(io::ErrorKind::OutOfMemory);
             let mut advice =
@@ -101,6 +101,11 @@ impl Fault for MemoryHog {
             }),
         }
     }
+}
+
+/// Bytes of memory that processes can still have, by the kernel's estimate.
+pub fn available_memory() -> Option<u64> {
+    field("/proc/meminfo", "MemAvailable:")
 }
 
 /// A field of a /proc file, which counts in KiB.

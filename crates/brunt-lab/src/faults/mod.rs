@@ -13,7 +13,7 @@ pub use freeze::Freeze;
 pub use kill::{Kill, Restart};
 pub use link::LinkChange;
 pub(crate) use link::longest;
-pub use memory::MemoryHog;
+pub use memory::{MemoryHog, available_memory};
 pub use partition::Partition;
 pub(crate) use partition::{Course, Leaving};
 pub use reset::TcpReset;

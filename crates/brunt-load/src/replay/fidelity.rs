@@ -3,8 +3,9 @@
 //! The rule: the limits are those of [`brunt_result::replay`]; whatever was missed is said in a sentence.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use brunt_core::{Histogram, Nanos};
+use brunt_core::{Histogram, Nanos, Span};
 use brunt_result::replay::{
     DRIFT_DEGRADED_MAX, DRIFT_TRUE_MAX, GAP_SLACK_US, GapDistance, ISSUE_ERROR_DEGRADED_MAX_US,
     ISSUE_ERROR_TRUE_MAX_US, LOST_DEGRADED_MAX, ReplayConflicts, ReplayDigests, ReplayFidelity,
@@ -14,7 +15,7 @@ use brunt_result::summary::Latencies;
 
 use super::feeder::{RowCounts, SCALED, WRAPPED};
 use super::meter::Meter;
-use super::settings::{AddressMap, ReplaySettings, ReplayTiming};
+use super::settings::{AddressMap, Conflicts, ReplaySettings, ReplayTiming};
 use super::survey::Survey;
 use crate::load::WorkloadError;
 
@@ -104,21 +105,35 @@ impl Reasons {
         if let Some(failure) = failure {
             self.say(
                 ReplayVerdict::NotAReplay,
-                format!("the trace could not be read to its end: {}", failure.what),
+                format!(
+                    "the trace could not be read to its end: {}; write for = \"{}\" to replay what comes before",
+                    failure.what,
+                    replayed(meter, settings.speed)
+                ),
             );
         }
         if !meter.ended {
-            let what = format!("it ended after {sent} of {planned} requests of the trace");
+            let what = format!(
+                "it ended after {sent} of {planned} requests of the trace; at this pace it takes stop = {{ time = \"{}\" }}",
+                needed(meter, sent, planned)
+            );
             self.say(ReplayVerdict::Degraded, what);
         }
         let lost = meter.planned_requests - sent.min(meter.planned_requests);
         let share = |count: u64| count as f64 / meter.planned_requests.max(1) as f64;
         if lost > 0 {
-            self.say_beyond(share(lost) > LOST_DEGRADED_MAX, format!("{lost} requests were not sent"));
+            let what = match settings.conflicts {
+                Conflicts::Drop => format!("{lost} requests were not sent; write conflicts = \"hold-back\""),
+                _ => format!("{lost} requests were not sent"),
+            };
+            self.say_beyond(share(lost) > LOST_DEGRADED_MAX, what);
         }
         if completed < sent {
             let failed = sent - completed;
-            self.say_beyond(share(failed) > LOST_DEGRADED_MAX, format!("{failed} requests did not end well"));
+            let what = format!(
+                "{failed} requests did not end well; write retry = {{ count = 3 }} if such failures pass"
+            );
+            self.say_beyond(share(failed) > LOST_DEGRADED_MAX, what);
         }
         if lost == 0 && meter.planned != meter.sent {
             self.say(ReplayVerdict::NotAReplay, "other requests went out than were planned".into());
@@ -130,7 +145,7 @@ impl Reasons {
         }
         if fidelity.reordered_overlapping > 0 {
             let what = format!(
-                "{} requests were overtaken by one on the same blocks",
+                "{} requests were overtaken by one on the same blocks; write conflicts = \"hold-back\"",
                 fidelity.reordered_overlapping
             );
             self.say(ReplayVerdict::Degraded, what);
@@ -140,7 +155,9 @@ impl Reasons {
     fn of_places(&mut self, counts: &RowCounts) {
         for why in [WRAPPED, SCALED] {
             if let Some(count) = counts.get(why) {
-                let what = format!("{count} requests {why}: blocks that were apart share places");
+                let what = format!(
+                    "{count} requests {why}: blocks that were apart share places; write map = \"pack\""
+                );
                 self.say(ReplayVerdict::Degraded, what);
             }
         }
@@ -153,7 +170,13 @@ impl Reasons {
             && drift.abs() > DRIFT_TRUE_MAX
             && drift.abs() * span_us > ISSUE_ERROR_TRUE_MAX_US
         {
-            let what = format!("it drifted by {:.2} %, over {:.1} %", drift * 100.0, DRIFT_TRUE_MAX * 100.0);
+            // Ahead of its times, no slower one helps.
+            let slower = match drift > 0.0 {
+                true => format!("; write speed = {}", slower(fidelity.speed / (1.0 + drift))),
+                false => String::new(),
+            };
+            let what =
+                format!("it drifted by {:.2} %, over {:.1} %{slower}", drift * 100.0, DRIFT_TRUE_MAX * 100.0);
             self.say_beyond(drift.abs() > DRIFT_DEGRADED_MAX, what);
         }
         if let Some(error) = &fidelity.issue_error
@@ -168,13 +191,37 @@ impl Reasons {
                 (late.conflict, "requests on the same blocks"),
             ];
             let main = causes.iter().max_by_key(|(count, _)| *count).map_or("", |(_, cause)| cause);
+            let instead = match late.conflict * 2 > late.total() {
+                true => "conflicts = \"let-through\"".to_string(),
+                false => format!("speed = {}", slower(fidelity.speed / 2.0)),
+            };
             let what = format!(
-                "one of 100 requests was sent over {:.1} ms late, most for {main}",
+                "one of 100 requests was sent over {:.1} ms late, most for {main}; write {instead}",
                 error.p99_us / 1e3
             );
             self.say_beyond(error.p99_us > ISSUE_ERROR_DEGRADED_MAX_US, what);
         }
     }
+}
+
+/// How much of the trace's own time was replayed, rounded down to milliseconds.
+fn replayed(meter: &Meter, speed: f64) -> Span {
+    Span(Duration::from_millis((span_us(meter) * speed / 1e3) as u64))
+}
+
+/// How long all requests take if they go on as those did that were sent, and a tenth more.
+fn needed(meter: &Meter, sent: u64, planned: u64) -> Span {
+    let took = meter.first.map_or(0, |(_, first)| meter.last.1.0.saturating_sub(first.0)) as f64;
+    let all = took * planned as f64 / sent.max(1) as f64 * 1.1;
+    Span(Duration::from_millis((all / 1e6).ceil().max(1.0) as u64))
+}
+
+/// A speed as one would write it, not above this one: three digits.
+fn slower(speed: f64) -> f64 {
+    let unit = 10f64.powi(speed.log10().floor() as i32 - 2);
+    // To an even number of units, but for what a division by them takes away.
+    let units = (speed / unit + 1e-9).floor();
+    format!("{:.9}", units * unit).parse().unwrap_or(speed)
 }
 
 /// By when the first and the last request were due, in microseconds.
@@ -230,6 +277,15 @@ mod tests {
         let mut histogram = Histogram::new();
         values.for_each(|value| histogram.record(Nanos(value)));
         histogram
+    }
+
+    #[test]
+    fn speeds_are_written_shortly() {
+        for (speed, said) in
+            [(1.0, 1.0), (0.5, 0.5), (1.0 / 1.37, 0.729), (123_456.0, 123_000.0), (0.001_239, 0.001_23)]
+        {
+            assert_eq!(slower(speed), said);
+        }
     }
 
     #[test]

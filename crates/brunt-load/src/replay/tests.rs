@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use brunt_block::backends::memory::MemoryBackend;
 use brunt_block::backends::null::NullBackend;
 use brunt_result::replay::ReplayVerdict;
+use brunt_result::void::VoidReason;
 use brunt_result::{Interval, RequestRecord, RequestStatus};
 
 use crate::Recorder;
@@ -154,7 +155,7 @@ fn conflicts_are_handled_as_asked() {
         }
         if rule == "drop" {
             assert_ne!(fidelity.verdict, ReplayVerdict::True);
-            assert!(fidelity.reasons.iter().any(|reason| reason.ends_with("requests were not sent")));
+            assert!(fidelity.reasons.iter().any(|reason| reason.ends_with("requests were not sent; write conflicts = \"hold-back\"")));
         }
     }
 }
@@ -216,5 +217,7 @@ fn an_end_before_the_end_is_told() {
         replayed(&load(&path, "stop = { requests = 100 }\ntiming = \"depth\""), memory(1 << 20));
     assert_eq!((outcome.figures.completed(), fidelity.sent, fidelity.planned), (100, 100, 1000));
     assert_eq!(fidelity.verdict, ReplayVerdict::Degraded);
-    assert!(fidelity.reasons[0].contains("100 of 1000"), "{:?}", fidelity.reasons);
+    let said = &fidelity.reasons[0];
+    assert!(said.contains("100 of 1000") && said.contains("stop = { time = \""), "{said}");
+    assert!(VoidReason::ReplayUntrue.is_named_in(said), "{said}");
 }

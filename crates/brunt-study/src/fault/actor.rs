@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use brunt_core::{Clock, Nanos, Span};
 use brunt_lab::Proof;
+use brunt_result::void::VoidReason;
 
 use super::driver::{DriverError, FaultDriver};
 use super::entry::FaultEntry;
 use crate::observe::{Event, FaultRecord, Hub};
+use crate::written::written;
 
 /// How often a fault is looked for that does not show yet.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -34,11 +36,51 @@ pub(super) enum Signal {
 /// Why a fault was not there as it was meant to be.
 pub(super) enum Failure {
     /// It was not seen. Excused if the run was cut short.
-    Unseen(String),
+    Unseen(Absent),
     /// It could not be put in place, or not be kept there.
     Refused(DriverError),
     /// It could not be taken away.
     Left(DriverError),
+}
+
+/// How a fault was not there, and what would have shown it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Absent {
+    #[error("the run did not start; the run is invalid")]
+    NotStarted,
+    #[error(
+        "the run ended before it started, after {}; write at = \"{}\", or make the run longer (stop = {{ time = \"{}\" }}); \
+         the run is invalid",
+        written(*.lasted),
+        written(*.lasted / 2),
+        written(*.begin * 2)
+    )]
+    TooLate { lasted: Duration, begin: Duration },
+    #[error(
+        "the run was over before it was there; make the run last {0} (stop = {{ time = \"{0}\" }}); the run is invalid",
+        written(*.there * 2)
+    )]
+    AfterRun { there: Duration },
+    #[error(
+        "it could not be injected: its target was not running; make it last longer than that (for = \"{}\"); \
+         the run is invalid",
+        longer(*.lasts)
+    )]
+    TargetAway { lasts: Duration },
+    #[error("it had no visible effect: {seen}; {advice}; the run is invalid")]
+    Unseen { seen: String, advice: String },
+}
+
+impl Absent {
+    pub fn reason(&self) -> VoidReason {
+        match self {
+            Absent::NotStarted => VoidReason::NotReady,
+            Absent::TooLate { .. } => VoidReason::FaultTooLate,
+            Absent::AfterRun { .. } => VoidReason::FaultAfterRun,
+            Absent::TargetAway { .. } => VoidReason::FaultTargetAway,
+            Absent::Unseen { .. } => VoidReason::FaultUnseen,
+        }
+    }
 }
 
 /// What came of a fault: its record as far as it was there, and whether all was as it was meant to be.
@@ -126,7 +168,7 @@ impl Actor {
             put_at = self.driver.put().map_err(Failure::Refused)?;
         }
         let _ = ready.send(());
-        let Some(start) = self.signals.start() else { return Err(never("the run did not start")) };
+        let Some(start) = self.signals.start() else { return Err(Failure::Unseen(Absent::NotStarted)) };
         if let Some(begin) = begin
             && self.signals.over_before(start.after(begin))
         {
@@ -142,11 +184,7 @@ impl Actor {
         // A fault of the lab may take a while to be put in place: until there are no requests any more.
         if self.signals.over_at(there) {
             let _ = self.driver.take_away();
-            let there = written(there.since(start) * 2);
-            let what = "the run was over before it was there";
-            return Err(never(&format!(
-                "{what}; make the run last {there} (stop = {{ time = \"{there}\" }})"
-            )));
+            return Err(Failure::Unseen(Absent::AfterRun { there: there.since(start) }));
         }
         let mut record = self.record(shown);
         self.hub.tell(&Event::Fault(Arc::new(record.clone())));
@@ -182,13 +220,8 @@ impl Actor {
             }
             let is_late = Clock::Monotonic.now() >= given_up_at(until, put_at, lasts);
             if self.signals.over.is_some() || is_late {
-                let longer = |by: Duration| written((by * 2).max(LONGER_LEAST));
                 let Some(put_at) = put_at else {
-                    let longer = longer(lasts.unwrap_or_default());
-                    let what = "it could not be injected: its target was not running";
-                    return Err(never(&format!(
-                        "{what}; make it last longer than that (for = \"{longer}\")"
-                    )));
+                    return Err(Failure::Unseen(Absent::TargetAway { lasts: lasts.unwrap_or_default() }));
                 };
                 let (seen, looked) = (self.driver.seen_instead(), Clock::Monotonic.now().since(put_at));
                 let advice = self
@@ -196,7 +229,7 @@ impl Actor {
                     .advice(looked)
                     .unwrap_or_else(|| format!("make it last longer (for = \"{}\")", longer(looked)));
                 let _ = self.driver.take_away();
-                return Err(never(&format!("it had no visible effect: {seen}; {advice}")));
+                return Err(Failure::Unseen(Absent::Unseen { seen, advice }));
             }
             self.signals.over_before(Clock::Monotonic.now().after(LOOK_EVERY));
         }
@@ -222,12 +255,7 @@ impl Actor {
     /// The run was over before the fault's time came.
     fn too_short_for(&self, start: Nanos, begin: Duration) -> Failure {
         let lasted = self.signals.over.map_or(Duration::ZERO, |over| over.since(start));
-        let (what, half) = ("the run ended before it started", written(lasted / 2));
-        let longer = written(begin * 2);
-        never(&format!(
-            "{what}, after {}; write at = \"{half}\", or make the run longer (stop = {{ time = \"{longer}\" }})",
-            written(lasted)
-        ))
+        Failure::Unseen(Absent::TooLate { lasted, begin })
     }
 
     fn record(&self, shown: Proof) -> FaultRecord {
@@ -249,15 +277,9 @@ impl Actor {
     }
 }
 
-/// A time as one would write it in a file: of three digits at most.
-pub(super) fn written(time: Duration) -> Span {
-    let nanos = time.as_nanos() as u64;
-    let unit = 10u64.pow(nanos.max(1).ilog10().saturating_sub(2));
-    Span(Duration::from_nanos(nanos / unit * unit))
-}
-
-fn never(what: &str) -> Failure {
-    Failure::Unseen(format!("{what}; the run is invalid"))
+/// To write where this time was too short.
+fn longer(time: Duration) -> Span {
+    written((time * 2).max(LONGER_LEAST))
 }
 
 /// When a fault that does not show is given up. One that a busy machine put in place late has its whole time to

@@ -11,6 +11,7 @@ use brunt_block::OpenError;
 use brunt_core::{Clock, Nanos, Span};
 use brunt_lab::{FaultError, LabError, Proof};
 use brunt_result::event::FaultGap;
+use brunt_result::void::VoidReason;
 
 use crate::control::{ControlError, Reply};
 use crate::role::RoleError;
@@ -79,11 +80,11 @@ pub enum DriverError {
     NotThere,
     /// It was there, went with the process it was in, and was not seen again after that was back.
     #[error(
-        "it had no visible effect after its target restarted: {seen}; extend it (for) by {longer}, or end it before the target is killed"
+        "it had no visible effect after its target restarted: {seen}; write for = \"{lasts}\", or end it before the target is killed"
     )]
     NotShownAgain {
-        /// By how much, as it could be written.
-        longer: Span,
+        /// How long it would have to last, as it could be written.
+        lasts: Span,
         /// What was seen.
         seen: String,
     },
@@ -122,6 +123,24 @@ pub enum DriverError {
 }
 
 impl DriverError {
+    /// Why the run is void for it.
+    pub fn reason(&self) -> VoidReason {
+        match self {
+            DriverError::NotThere | DriverError::Control(_) | DriverError::Words(_) => {
+                VoidReason::FaultControl
+            }
+            DriverError::NotShownAgain { .. } => VoidReason::FaultUnseenAgain,
+            DriverError::NotGone { .. } | DriverError::Fault(FaultError::NotGone { .. }) => {
+                VoidReason::FaultNotGone
+            }
+            DriverError::Unfit(_) => VoidReason::FaultUnfit,
+            DriverError::Fault(FaultError::NotShown { .. }) => VoidReason::FaultWeak,
+            DriverError::Fault(_) | DriverError::System { .. } => VoidReason::FaultRefused,
+            DriverError::Lab(_) => VoidReason::NotReady,
+            DriverError::Role(error) => error.reason(),
+        }
+    }
+
     pub(crate) fn mismatched(reply: Reply) -> DriverError {
         ControlError::Mismatched(Box::new(reply)).into()
     }

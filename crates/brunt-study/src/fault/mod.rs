@@ -14,6 +14,8 @@ mod process;
 mod schedule;
 mod series;
 
+#[cfg(test)]
+pub(crate) use actor::Absent;
 pub use driver::{DriverError, FaultDriver};
 pub(crate) use entry::EntryError;
 pub use entry::FaultEntry;

@@ -21,11 +21,12 @@ use super::kind::{Prepared, Scene};
 use super::kinds::make_whole;
 use super::series::Series;
 use crate::experiment::{Experiment, Point};
-use crate::hook::{HookError, HookErrorKind, RunHook};
+use crate::hook::{HookError, RunHook};
 use crate::lab::BuiltLab;
 use crate::observe::{FaultRecord, Hub, RunInfo};
 use crate::role::Role;
 use brunt_result::summary::{FaultSummary, RunSummary};
+use brunt_result::void::VoidReason;
 
 /// A fault's thread, and how to tell it something.
 type Running = (SyncSender<Signal>, JoinHandle<Ended>);
@@ -96,10 +97,9 @@ impl FaultSchedule {
         let mut first = Ok(());
         for (index, (_, thread)) in std::mem::take(&mut self.threads) {
             let what = format!("fault '{}'", self.lines[index as usize].entry.label());
-            let failed = |kind| HookError::new(kind, what.clone());
             let result = match thread.join() {
                 Err(_) => {
-                    Err(HookError::new(HookErrorKind::NotShown, format!("{what}: its thread panicked")))
+                    Err(HookError::new(VoidReason::FaultPanicked, format!("{what}: its thread panicked")))
                 }
                 Ok((record, result)) => {
                     self.records.extend(record);
@@ -107,10 +107,12 @@ impl FaultSchedule {
                         Ok(()) => Ok(()),
                         Err(Failure::Unseen(_)) if !complete => Ok(()),
                         Err(Failure::Unseen(why)) => {
-                            Err(HookError::new(HookErrorKind::NotShown, format!("{what}: {why}")))
+                            let reason = why.reason();
+                            Err(HookError::new(reason, what).because(why))
                         }
-                        Err(Failure::Refused(error)) => Err(failed(HookErrorKind::NotShown).because(error)),
-                        Err(Failure::Left(error)) => Err(failed(HookErrorKind::NotUndone).because(error)),
+                        Err(Failure::Refused(error) | Failure::Left(error)) => {
+                            Err(HookError::new(error.reason(), what).because(error))
+                        }
                     }
                 }
             };

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use brunt_lab::LabError;
 use brunt_lab::link::Settings;
 use brunt_result::Outcome;
-use brunt_result::link::LinkReport;
+use brunt_result::link::{LinkCounts, LinkReport};
+use brunt_result::void::{VoidReason, joined};
 
 use super::{BuiltLab, link_seed};
-use crate::hook::{HookError, HookErrorKind, RunHook};
+use crate::hook::{HookError, RunHook};
 use crate::observe::{Hub, RunInfo};
 use brunt_result::summary::RunSummary;
 
@@ -39,6 +40,13 @@ impl Links {
     }
 }
 
+/// What is doubtful of a direction whose queue was full and too short for its line.
+pub(crate) fn queue_doubt(name: &str, way: &Settings, counts: &LinkCounts) -> Option<String> {
+    let warning = way.queue_warning().filter(|_| counts.queue_full > 0)?;
+    let (full, of) = (counts.queue_full, counts.packets);
+    Some(format!("link {name}: {full} of {of} packets found its queue full: {warning}"))
+}
+
 impl RunHook for Links {
     fn begin(&mut self, run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
         self.point = run.point as usize;
@@ -54,14 +62,14 @@ impl RunHook for Links {
     }
 
     fn end(&mut self, _complete: bool) -> Result<(), HookError> {
-        let unread = |error| HookError::new(HookErrorKind::Disturbed, "the lab's links").because(error);
+        let unread = |error| HookError::new(VoidReason::LinksUnread, "the lab's links").because(error);
         self.seen = self.reports().map_err(unread)?;
         for (name, report) in &mut self.seen {
             *report = report.since(&self.before.get(name).copied().unwrap_or_default());
             let unmeant = report.there.unmeant() + report.back.unmeant();
             if unmeant > 0 {
-                let what = format!("link {name}: {}", report.trouble().join("; "));
-                return Err(HookError::new(HookErrorKind::Disturbed, what));
+                let what = format!("link {name}: {}", joined(&report.trouble()));
+                return Err(HookError::new(VoidReason::LinkDropped, what));
             }
         }
         Ok(())
@@ -69,14 +77,10 @@ impl RunHook for Links {
 
     fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
         for (name, report) in &self.seen {
-            run.doubts.extend(report.trouble().into_iter().map(|trouble| format!("link {name}: {trouble}")));
+            run.doubts.extend(report.trouble().iter().map(|trouble| format!("link {name}: {trouble}")));
             let settings = self.points[self.point].get(name);
             for (way, counts) in settings.into_iter().flatten().zip([&report.there, &report.back]) {
-                if let Some(warning) = way.queue_warning().filter(|_| counts.queue_full > 0) {
-                    let (full, of) = (counts.queue_full, counts.packets);
-                    run.doubts
-                        .push(format!("link {name}: {full} of {of} packets found its queue full: {warning}"));
-                }
+                run.doubts.extend(queue_doubt(name, way, counts));
             }
         }
         run.links = std::mem::take(&mut self.seen);

@@ -21,6 +21,8 @@ use crate::host::{HostName, Hosts, Launcher};
 use brunt_probe::{Network, Watch, Watching};
 
 pub use hook::hook;
+#[cfg(test)]
+pub(crate) use hook::queue_doubt;
 
 /// A lab that stands. Clones are the same lab; it goes with the last of them.
 #[derive(Clone)]

@@ -15,6 +15,7 @@ use brunt_lab::faults::{Freeze, Kill};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::death::{Death, starved_processes};
 use super::process::{ControlLine, Process, launch, lock, pid_of};
 use super::{Role, RoleError};
 use crate::control::{self, Absence, Controls, ProcessState, Reply};
@@ -166,8 +167,11 @@ impl Role for ProcessRole {
             Ok(None) => Ok(()),
             Ok(Some(status)) => {
                 process.readers.drain(..).for_each(|reader| drop(reader.join()));
-                let (name, status) = (self.name.clone(), status.to_string());
-                Err(RoleError::Died { name, status, lines: self.log() })
+                let starved = (starved_processes() > process.starved_before)
+                    .then(brunt_lab::available_memory)
+                    .flatten();
+                let death = Death { status, at: process.silent_since.get().copied(), starved };
+                Err(RoleError::Died { name: self.name.clone(), death, lines: self.log() })
             }
             Err(source) => Err(self.os("be looked after", source)),
         }

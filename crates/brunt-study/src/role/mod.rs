@@ -7,6 +7,7 @@
 //! a role died unexpectedly is invalid, and its message includes the role's last output.
 
 mod by_process;
+mod death;
 mod hook;
 mod kind;
 mod kinds;
@@ -24,6 +25,7 @@ use std::io;
 use std::sync::Arc;
 
 use by_process::ProcessRole;
+pub use death::Death;
 pub use hook::Roles;
 pub use kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
 pub use kinds::{ROLES, RoleEntry, planned, serving};
@@ -32,6 +34,7 @@ pub use serve::Serve;
 pub use target::TARGET_NAME;
 
 use crate::host::Launcher;
+use brunt_result::void::VoidReason;
 
 /// Why a role does not play.
 #[derive(Debug, thiserror::Error)]
@@ -63,15 +66,25 @@ pub enum RoleError {
         name: String,
     },
     /// It ended, and nobody had asked it to.
-    #[error("{name} ended unexpectedly ({status}){}", said(.lines))]
+    #[error("{name} ended unexpectedly ({}){}", .death.status, said(.lines))]
     Died {
         /// The role.
         name: String,
-        /// How.
-        status: String,
+        /// How and when.
+        death: Death,
         /// What it said last on its standard error.
         lines: Vec<String>,
     },
+}
+
+impl RoleError {
+    /// Why a run is void for it.
+    pub fn reason(&self) -> VoidReason {
+        match self {
+            RoleError::Died { .. } => VoidReason::RoleDied,
+            RoleError::Os { .. } | RoleError::Start { .. } | RoleError::Within { .. } => VoidReason::NotReady,
+        }
+    }
 }
 
 fn said(lines: &[String]) -> String {

@@ -9,13 +9,15 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use brunt_core::{Clock, Nanos};
 use rustix::process::Pid;
 
 use super::RoleError;
+use super::death::starved_processes;
 use crate::host::Launcher;
 
 /// A role that does not listen after this is given up: a large memory LUN takes a moment, and so does a program
@@ -36,6 +38,10 @@ pub(super) struct Process {
     pub frozen: bool,
     /// Reads what it says, until it closes its ends.
     pub readers: Vec<JoinHandle<()>>,
+    /// Since when it has closed its standard output: since its death.
+    pub silent_since: Arc<OnceLock<Nanos>>,
+    /// What the kernel had counted when it started, see [`starved_processes`].
+    pub starved_before: u64,
 }
 
 /// Where a role takes orders, and what it says on its standard output after its first line. Apart from the
@@ -85,6 +91,7 @@ pub(super) fn launch(
         // Ctrl-C is for the experiment, which ends its roles when it has no more use for them.
         .process_group(0);
     launcher.place(&mut command).map_err(|error| os("be placed on its host", error))?;
+    let starved_before = starved_processes();
     let mut child = spawn(command).map_err(|error| os("be started", error))?;
     lock(lines).clear();
     let stderr = child.stderr.take().expect("piped");
@@ -92,9 +99,14 @@ pub(super) fn launch(
     let mut readers = vec![std::thread::spawn(move || keep_lines(BufReader::new(stderr), &kept))];
     let (sender, first) = channel();
     let stdout = child.stdout.take().expect("piped");
-    readers.push(std::thread::spawn(move || tell_lines(BufReader::new(stdout), &sender)));
+    let silent_since = Arc::new(OnceLock::new());
+    let silent = Arc::clone(&silent_since);
+    readers.push(std::thread::spawn(move || {
+        tell_lines(BufReader::new(stdout), &sender);
+        let _ = silent.set(Clock::Monotonic.now());
+    }));
     let orders = child.stdin.take();
-    let process = Process { child, ended: false, frozen: false, readers };
+    let process = Process { child, ended: false, frozen: false, readers, silent_since, starved_before };
     let fail = |mut process: Process, what: String| {
         process.end();
         let lines = lock(lines).iter().cloned().collect();

@@ -24,11 +24,14 @@ use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 use crate::experiment::{Experiment, Plan, Point, PrecisionGoal};
 use crate::hook::{Company, HookError, RunHook};
 use crate::observe::{Event, Hub, RunInfo};
+use crate::written::written;
 use brunt_result::degradation::{Degradation, over_runs};
 use brunt_result::experiment::ArrivalKind;
 use brunt_result::statistics::{Estimate, PointPrecision, PreciseFigure, RunCorrelation, interleaved};
 use brunt_result::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
 
+#[cfg(test)]
+pub(crate) use table::few_runs;
 pub use table::{describe, table};
 
 /// Why an experiment ended early.
@@ -286,7 +289,7 @@ impl<'a> Study<'a> {
             // Of a run that somebody stopped, errors (a fault's, perhaps) are not why it ended.
             let gone = run.stopped == Stopped::DeviceGone;
             let trouble = self.hub.failure().unwrap_or_else(|| match &run.first_error {
-                Some(error) if gone => format!("{}: {error}", info.label),
+                Some(error) if gone => target_gone(&info.label, error, outcome.end.since(outcome.start)),
                 _ => "interrupted".into(),
             });
             self.summary.trouble = Some(trouble);
@@ -445,6 +448,16 @@ impl Figure {
     }
 }
 
+/// Of a run that ended because its target was gone, after `lasted` of measuring.
+pub(crate) fn target_gone(label: &str, error: &str, lasted: Duration) -> String {
+    format!(
+        "{label}: {error}; the target was there for {} of the run: a run with stop = {{ time = \"{}\" }} would have ended \
+         before",
+        written(lasted),
+        written(lasted / 2)
+    )
+}
+
 /// What a replay that is not true says beside its figures.
 fn untrue(run: &RunSummary) -> Option<String> {
     let replay =
@@ -502,9 +515,9 @@ fn lines(point: &Point) -> BTreeMap<String, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hook::HookErrorKind;
     use crate::observe::Observer;
     use brunt_block::backends::memory::MemoryBackend;
+    use brunt_result::void::VoidReason;
     use std::sync::Mutex;
     use std::sync::atomic::AtomicUsize;
 
@@ -633,7 +646,7 @@ mod tests {
     impl Along {
         fn say(&self, what: &str) -> Result<(), HookError> {
             self.1.lock().unwrap().push(format!("{} {what}", self.0));
-            let failed = || HookError::new(HookErrorKind::Disturbed, format!("{} cannot {what}", self.0));
+            let failed = || HookError::new(VoidReason::RoleDied, format!("{} cannot {what}", self.0));
             if self.2 == what { Err(failed()) } else { Ok(()) }
         }
     }

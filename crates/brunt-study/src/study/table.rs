@@ -82,7 +82,9 @@ pub fn table(summary: &Summary) -> Vec<String> {
     if summary.points.iter().any(|point| point.requests_per_second.is_some()) {
         lines.push("means over runs, ± half of the 95% confidence interval".into());
     }
-    lines.extend(few_runs(summary));
+    // With a precision there may be more than were asked for.
+    let few = summary.points.iter().all(|point| point.runs.len() < RUNS_MIN);
+    lines.extend(few_runs(summary.experiment.repetitions as usize, few));
     if let Some(alike) = drift(summary) {
         lines.push(format!("runs made one after the other are alike (correlation {alike:.2}): the machine"));
         lines.push("drifted; intervals are wider for it, more rounds or longer runs cover more of it".into());
@@ -91,11 +93,8 @@ pub fn table(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// Of an experiment whose points have too few runs to compare: that, and how many would do.
-fn few_runs(summary: &Summary) -> Option<String> {
-    let runs = summary.experiment.repetitions as usize;
-    // With a precision there may be more than were asked for.
-    let few = summary.points.iter().all(|point| point.runs.len() < RUNS_MIN);
+/// Of an experiment whose points have `few` runs of the `runs` that were asked for: that, and how many would do.
+pub(crate) fn few_runs(runs: usize, few: bool) -> Option<String> {
     (runs < RUNS_MIN && few)
         .then(|| format!("{}: no comparison will give a verdict; write repetitions = {RUNS_MIN}", each(runs)))
 }

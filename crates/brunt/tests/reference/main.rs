@@ -84,6 +84,23 @@ fn experiments() {
     keep("experiments.md", &head, &reference);
 }
 
+/// `docs/results.md` has every reason for which a run does not count, with the setting and the value that its message names.
+#[test]
+fn void_runs() {
+    let path = root().join("docs/results.md");
+    let text = std::fs::read_to_string(&path).expect("docs/results.md");
+    let table = brunt_result::void::markdown();
+    let head = table.lines().next().expect("a head");
+    let begin = text.find(head).expect("docs/results.md has the table of void runs");
+    let end = text[begin..].find("\n\n").map_or(text.len(), |end| begin + end + 1);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, format!("{}{table}{}", &text[..begin], &text[end..]))
+            .expect("it can be written");
+        return;
+    }
+    assert_eq!(&text[begin..end], table, "run UPDATE=1 cargo test -p brunt --test reference");
+}
+
 /// `docs/summary.md` has every key of `summary.json`, with its meaning and an example of a file that is read.
 #[test]
 fn summary() {

@@ -14,7 +14,8 @@ use super::close;
 use super::probe::{Probe, ProbeTrain, Seen};
 use super::signs::{
     EXPECTED, EXPECTED_GONE, EXPECTED_LEAST, LATE, PACKETS_MAX, PACKETS_MIN, TIMED_MIN, Trouble, adds,
-    between, hardest, later, longest, missing, more_jitter, packets, shortest, slower, still,
+    between, beyond, hardest, later, longest, missing, more_jitter, packets, plainer, shortest, slower,
+    still, upwards,
 };
 use crate::link::Settings;
 use crate::{Host, LinkHandle};
@@ -65,8 +66,8 @@ pub(in super::super) enum Unseen {
         upwards(*.apart * 2)
     )]
     JitterHidden { jitter: Span, apart: Duration },
-    #[error("no {} on {seen}", listed(.absent, ", no "))]
-    Absent { absent: Vec<Trouble>, seen: Seen },
+    #[error("no {} on {seen}{instead}", listed(.absent, ", no "))]
+    Absent { absent: Vec<Trouble>, seen: Seen, instead: String },
     #[error(
         "a rate of {:.3} Mb/s is not visible: trains of packets passed at {:.3} Mb/s, before at {:.3} Mb/s; write rate = \"{}kb/s\" or less",
         *.rate as f64 / 1e6,
@@ -75,8 +76,8 @@ pub(in super::super) enum Unseen {
         (*.before / RATE_SURE / 1e3).max(1.0) as u64
     )]
     NoLine { rate: u64, now: f64, before: f64 },
-    #[error("still {} on {seen}", listed(.present, ", "))]
-    Still { present: Vec<Trouble>, seen: Box<str> },
+    #[error("still {} on {seen}{instead}", listed(.present, ", "))]
+    Still { present: Vec<Trouble>, seen: Box<str>, instead: String },
     #[error(
         "packets do not pass although they should: {seen}; write a loss below 1 for the links between these hosts, or end the fault that stops them first"
     )]
@@ -97,13 +98,6 @@ pub(in super::super) enum Unseen {
 
 fn listed(troubles: &[Trouble], between: &str) -> String {
     troubles.iter().map(ToString::to_string).collect::<Vec<_>>().join(between)
-}
-
-/// A time to write in a file, of two digits, not shorter than this one.
-fn upwards(time: Duration) -> Span {
-    let nanos = time.as_nanos().max(1) as u64;
-    let unit = 10u64.pow(nanos.ilog10().saturating_sub(1));
-    Span(Duration::from_nanos(nanos.div_ceil(unit) * unit))
 }
 
 /// A link, its hosts, and the settings that it has and is to have.
@@ -343,7 +337,8 @@ impl Look<'_> {
             self.probe(way)?.flood(clock, packets, during.rate_bits(), longest(during), deadline, enough)?;
         let absent = missing(&seen);
         if !absent.is_empty() {
-            return Err(Unseen::Absent { absent, seen });
+            let instead = plainer(&absent, during);
+            return Err(Unseen::Absent { absent, seen, instead });
         }
         let (Some(rate), Some(quick)) = (slower(before, during), quick.line) else {
             return Ok(seen.to_string());
@@ -390,11 +385,11 @@ impl Look<'_> {
             if whole && seen.missing * 20 > seen.known {
                 present.push(Trouble::Missing);
             }
-            let mut told = seen.to_string();
+            let (mut told, mut line) = (seen.to_string(), None);
             if let (true, Some(rate)) = (present.is_empty(), slower(now, was)) {
-                let line = self.quickest(way, now, rate, clock)?;
-                told = format!("{told}; trains of packets at {:.3} Mb/s", line / 1e6);
-                if line <= rate as f64 * RATE_GONE {
+                let quickest = *line.insert(self.quickest(way, now, rate, clock)?);
+                told = format!("{told}; trains of packets at {:.3} Mb/s", quickest / 1e6);
+                if quickest <= rate as f64 * RATE_GONE {
                     present.push(Trouble::SlowLine);
                 }
             }
@@ -402,7 +397,8 @@ impl Look<'_> {
                 return Ok(told);
             }
             if clock.now() >= deadline {
-                return Err(Unseen::Still { present, seen: told.into() });
+                let instead = beyond(&present, &seen, line);
+                return Err(Unseen::Still { present, seen: told.into(), instead });
             }
         }
     }

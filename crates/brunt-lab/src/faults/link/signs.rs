@@ -7,6 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use brunt_core::Span;
+
 use super::probe::Seen;
 use crate::link::Settings;
 
@@ -58,6 +60,20 @@ impl fmt::Display for Trouble {
             Trouble::SlowLine => "slow line",
             Trouble::Missing => "missing packets",
         })
+    }
+}
+
+impl Trouble {
+    /// The setting that makes it, of those that are a share of packets.
+    fn key(self) -> Option<&'static str> {
+        match self {
+            Trouble::Loss => Some("loss"),
+            Trouble::Damage => Some("corrupt"),
+            Trouble::Mark => Some("ecn"),
+            Trouble::Duplicate => Some("duplicate"),
+            Trouble::Overtaken => Some("reorder"),
+            _ => None,
+        }
     }
 }
 
@@ -206,19 +222,61 @@ pub(super) fn hardest(before: &Settings, during: &Settings) -> (String, String) 
         before => format!("{} at a share of {} in place of {before}", share.what, share.during),
     };
     let least = two_digits_up(share.least_that_shows());
-    let key = match share.what {
-        Trouble::Damage => "corrupt",
-        Trouble::Mark => "ecn",
-        Trouble::Duplicate => "duplicate",
-        Trouble::Overtaken => "reorder",
-        _ => "loss",
-    };
+    let key = share.what.key().unwrap_or("loss");
     // Of losses in bursts the share follows from two numbers.
     let instead = match during.loss_bursts {
         Some(_) if key == "loss" => format!("write loss_bursts with a share of {least} or more"),
         _ => format!("write {key} = {least} or more"),
     };
     (what, instead)
+}
+
+/// Where these were not seen although they were set: settings that are twice as plain; empty where there is nothing plainer.
+pub(super) fn plainer(absent: &[Trouble], during: &Settings) -> String {
+    let shares = shares(during, during);
+    let written = |trouble: &Trouble| match trouble {
+        Trouble::Delay => Some(format!("delay = \"{}\"", upwards(during.delay.0 * 2))),
+        Trouble::Jitter => Some(format!("jitter = \"{}\"", upwards(during.jitter.0 * 2))),
+        _ => {
+            let share = shares.iter().find(|share| share.what == *trouble)?;
+            Some(format!("{} = {}", trouble.key()?, two_digits_up((share.during * 2.0).min(1.0))))
+        }
+    };
+    advised(absent.iter().filter_map(written))
+}
+
+/// Where these are still seen although they are over: settings that would differ from what remains, twice as large.
+/// `line` is what trains of packets made, in bits a second.
+pub(super) fn beyond(present: &[Trouble], seen: &Seen, line: Option<f64>) -> String {
+    let twice = |nanos: u64| upwards(Duration::from_nanos(nanos) * 2);
+    let hits = shares(&Settings::default(), &Settings::default())
+        .map(|share| share.what)
+        .into_iter()
+        .zip(hits(seen));
+    let hits: Vec<(Trouble, u64)> = hits.collect();
+    let written = |trouble: &Trouble| match trouble {
+        Trouble::Delay => Some(format!("delay = \"{}\"", twice(seen.least()?))),
+        Trouble::Jitter => Some(format!("jitter = \"{}\"", twice(seen.time(0.75)? - seen.time(0.25)?))),
+        Trouble::SlowLine => Some(format!("rate = \"{}kb/s\"", (line? / 2e3).max(1.0) as u64)),
+        _ => {
+            let (_, hit) = hits.iter().find(|(what, hit)| what == trouble && *hit > 0)?;
+            let share = (*hit as f64 / seen.known.max(1) as f64 * 2.0).min(1.0);
+            Some(format!("{} = {}", trouble.key()?, two_digits_up(share)))
+        }
+    };
+    advised(present.iter().filter_map(written))
+}
+
+fn advised(settings: impl Iterator<Item = String>) -> String {
+    let settings: Vec<String> = settings.collect();
+    if settings.is_empty() { String::new() } else { format!("; write {}", settings.join(", ")) }
+}
+
+/// A time to write in a file, of two digits, not shorter than this one.
+pub(super) fn upwards(time: Duration) -> Span {
+    let nanos = time.as_nanos().max(1) as u64;
+    let unit = 10u64.pow(nanos.ilog10().saturating_sub(1));
+    Span(Duration::from_nanos(nanos.div_ceil(unit) * unit))
 }
 
 /// A share of two digits, not less than this one.
@@ -283,4 +341,29 @@ pub(super) fn still(before: &Settings, during: &Settings, seen: &Seen, packets: 
         }
     }
     still
+}
+
+#[cfg(test)]
+mod tests {
+    use brunt_result::void::VoidReason;
+
+    use super::*;
+
+    /// What was not seen, or is still seen, is said with settings that would differ from it.
+    #[test]
+    fn plainer_settings_are_named() {
+        let during: Settings =
+            toml::from_str("delay = '3ms'\njitter = '250us'\nloss = 0.012\ncorrupt = 0.7").unwrap();
+        let all = [Trouble::Delay, Trouble::Jitter, Trouble::Loss, Trouble::Damage];
+        let said = plainer(&all, &during);
+        assert_eq!(said, "; write delay = \"6ms\", jitter = \"500us\", loss = 0.024, corrupt = 1");
+        assert!(VoidReason::FaultWeak.is_named_in(&said));
+        assert_eq!(plainer(&[Trouble::LossOfAll], &during), "");
+        let mut seen = Seen::default();
+        (seen.known, seen.missing, seen.twice) = (1000, 12, 3);
+        let said = beyond(&[Trouble::Loss, Trouble::Duplicate, Trouble::SlowLine], &seen, Some(3e6));
+        assert_eq!(said, "; write loss = 0.024, duplicate = 0.006, rate = \"1500kb/s\"");
+        assert!(VoidReason::FaultNotGone.is_named_in(&said));
+        assert_eq!(beyond(&[Trouble::Missing, Trouble::Delay], &Seen::default(), None), "");
+    }
 }

@@ -15,10 +15,10 @@ use super::freeze::Freeze;
 use super::kill::Kill;
 use super::partition::joined;
 use super::storage::serves_nobody;
-use crate::fault::actor::written;
 use crate::fault::driver::{DriverError, FaultDriver};
 use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
 use crate::host::HostName;
+use crate::written::written;
 
 pub(super) const INFO: Info = Info {
     keys: &["reset", "to", "port"],

@@ -20,9 +20,9 @@ use serde::{Deserialize, Serialize};
 use super::freeze::Freeze;
 use super::kill::Kill;
 use crate::control::{Absence, Command, Controls, Reason, Reply};
-use crate::fault::actor::written;
 use crate::fault::driver::{DriverError, FaultDriver};
 use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::written::written;
 
 pub(super) const INFO: Info = Info {
     keys: &["storage", "layer"],
@@ -150,6 +150,8 @@ struct StorageFault {
     layer: Option<String>,
     fault: DeviceFault,
     armed: Option<Armed>,
+    /// When it was armed for the first time.
+    put_at: Option<Nanos>,
     gaps: Vec<FaultGap>,
 }
 
@@ -167,7 +169,7 @@ struct Armed {
 
 impl StorageFault {
     fn new(controls: Arc<dyn Controls>, lun: u16, layer: Option<String>, fault: DeviceFault) -> StorageFault {
-        StorageFault { controls, lun, layer, fault, armed: None, gaps: Vec::new() }
+        StorageFault { controls, lun, layer, fault, armed: None, put_at: None, gaps: Vec::new() }
     }
 
     /// Has an order carried out; `None` when whoever should is away, or not who it was in `life`.
@@ -243,7 +245,8 @@ impl FaultDriver for StorageFault {
 
     fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
         self.armed = self.arm(None)?;
-        Ok(self.armed.map(|armed| armed.at))
+        self.put_at = self.armed.map(|armed| armed.at);
+        Ok(self.put_at)
     }
 
     fn look(&mut self) -> Result<Option<Proof>, DriverError> {
@@ -319,8 +322,9 @@ impl FaultDriver for StorageFault {
         if let Some(from) = armed.lost {
             if injected == 0 {
                 let seen = format!("it affected none of {seen} matching requests");
-                let longer = written((at.since(armed.at) * 2).max(Duration::from_millis(100)));
-                return Err(DriverError::NotShownAgain { longer, seen });
+                let again = (at.since(armed.at) * 2).max(Duration::from_millis(100));
+                let lasts = written(at.since(self.put_at.unwrap_or(armed.at)) + again);
+                return Err(DriverError::NotShownAgain { lasts, seen });
             }
             let shown_by = hits(injected, seen);
             self.gaps.push(FaultGap { from, until: armed.at, shown: at, shown_by });

@@ -4,13 +4,14 @@ mod words;
 
 use super::*;
 use crate::experiment::Experiment;
-use crate::hook::{Company, HookErrorKind, RunHook};
+use crate::hook::{Company, RunHook};
 use crate::observe::{Event, FaultRecord, Observer};
 use crate::study::{Study, StudyError};
 use brunt_block::backends::array::{ArrayControl, ArrayState};
 use brunt_block::layers::fault::FaultSwitch;
 use brunt_block::{Backend, open_url};
 use brunt_result::summary::{RunSummary, Summary};
+use brunt_result::void::VoidReason;
 use brunt_result::{RequestRecord, RequestStatus};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -442,7 +443,7 @@ fn a_kind_of_a_file_and_a_line() {
     again(|slower| {
         let error = attempt("hidden", "hidden = true\n", slower).result.unwrap_err();
         let StudyError::Hook { source, .. } = &error else { panic!("{error}") };
-        assert_eq!(source.kind, HookErrorKind::NotShown, "{error}");
+        assert_eq!(source.reason, VoidReason::FaultUnseen, "{error}");
         // A busy machine may be too late for it.
         meant(error.to_string(), |text| text.contains("fault 'told': it had no visible effect: nothing"))
     });

@@ -70,7 +70,7 @@ fn words_that_cannot_be_met() {
             ran.nothing_is_left();
             let error = ran.result.err().unwrap_or_else(|| panic!("{word} went through"));
             let StudyError::Hook { source, .. } = &error else { panic!("{word}: {error}") };
-            assert_eq!(source.kind, HookErrorKind::NotShown, "{word}: {error}");
+            assert_eq!(source.reason, VoidReason::FaultUnseen, "{word}: {error}");
             // Too late for its run, on a busy machine, is a reason, too.
             meant(error.to_string(), |text| text.contains("had no visible effect"))
         });

@@ -1,0 +1,226 @@
+//! Why a run does not count, or counts with a doubt: one line for each reason, with the settings that its message names
+//! and where the value comes from. Hooks, loads and links give a reason with every such message; the table in
+//! `docs/results.md` is made from these lines.
+//!
+//! The rule: a message whose reason has settings names one of them and a value computed from what was measured. Where no
+//! setting would have helped, `settings` is empty and `value` says why.
+
+use std::fmt;
+
+/// What a reason does to a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VoidWeight {
+    /// The run is invalid and the experiment ends; its figures are in no table of runs.
+    Void,
+    /// The run is on record, incomplete: no estimate counts it, and the experiment ends.
+    Incomplete,
+    /// The figures count; the doubt is printed with them.
+    Doubtful,
+    /// The figures count, but nothing is concluded from them.
+    NoVerdict,
+}
+
+impl VoidWeight {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            VoidWeight::Void => "invalid",
+            VoidWeight::Incomplete => "incomplete",
+            VoidWeight::Doubtful => "doubtful",
+            VoidWeight::NoVerdict => "no verdict",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($reason:ident: $weight:ident, $when:literal, [$($setting:literal),*], $value:literal;)*) => {
+        /// Why a run does not count, or counts with a doubt.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum VoidReason {
+            $(#[doc = $when] $reason,)*
+        }
+
+        impl VoidReason {
+            /// All of them, in the order of the table.
+            pub const ALL: &[VoidReason] = &[$(VoidReason::$reason,)*];
+
+            /// What it does to a run.
+            pub fn weight(self) -> VoidWeight {
+                match self { $(VoidReason::$reason => VoidWeight::$weight,)* }
+            }
+
+            /// When it applies.
+            pub fn when(self) -> &'static str {
+                match self { $(VoidReason::$reason => $when,)* }
+            }
+
+            /// The settings of which its message names at least one; empty where none would have helped.
+            pub fn settings(self) -> &'static [&'static str] {
+                match self { $(VoidReason::$reason => &[$($setting),*],)* }
+            }
+
+            /// Where the value comes from, or why there is none.
+            pub fn value(self) -> &'static str {
+                match self { $(VoidReason::$reason => $value,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    NotReady: Void, "a link, a fault's thread or the prober could not be made ready for the run", [],
+        "none: the message has the kernel's or the device's error";
+    RoleDied: Void, "a target or sink of the experiment ended unasked", ["stop", "repetitions", "kill", "serve"],
+        "half of what the run had lasted by then, or the rounds that were complete; `kill`: the time of a SIGKILL; `serve`: \
+         nine tenths of the memory that is available, if the kernel killed it for want of memory";
+    LinksUnread: Void, "the counters of the lab's links could not be read", [],
+        "none: the message has the kernel's error";
+    LinkDropped: Void, "a link or its hosts' devices dropped packets that no setting asked to drop", ["rate"],
+        "three quarters of the rate that the link carried";
+    FaultTooLate: Void, "the run ended before a fault's time", ["at", "stop"],
+        "half of what the run lasted; twice the fault's time";
+    FaultAfterRun: Void, "the run was over before the fault was there", ["stop"],
+        "twice the time at which it was there";
+    FaultTargetAway: Void, "the fault's target was frozen or dead for all of the fault's time", ["for"],
+        "twice the fault's time";
+    FaultUnseen: Void, "a storage fault or TCP reset was injected, and no request met it",
+        ["for", "p=", "every=", "lba=", "port", "read", "flush_every", "trim", "flaky:", "bad-blocks:", "torn:"],
+        "from the requests or the time that there were: 12 expected hits, a fifth of the requests, twice the time";
+    FaultUnseenAgain: Void, "a fault went with its target's process and was not seen after the restart", ["for"],
+        "how long it lasted, and twice as long again as it was looked for in vain";
+    FaultRefused: Void, "the machine does not allow a fault: too much memory, no such core, a killed process that does not \
+        start again", [],
+        "none: the message has the kernel's error; for too much `memory` it also has nine tenths of what is free, or the \
+         limit of locked memory";
+    FaultWeak: Void, "a fault was injected, but its proof shows too little of it: a cpu share that was not kept up, an \
+        impairment that probe packets cannot tell from the link before",
+        ["cpu", "memory", "delay", "jitter", "rate", "loss", "corrupt", "duplicate", "reorder", "ecn", "slow_close"],
+        "from what the proof measured: the share that was had, twice the delay, jitter or share of packets that there was \
+         anyway, two thirds of the rate that was seen; none for `freeze`, `kill` and `partition`, whose message has what was seen \
+         instead";
+    FaultNotGone: Void, "a fault was removed, but its effect is still seen",
+        ["delay", "jitter", "loss", "corrupt", "duplicate", "reorder", "ecn", "rate"],
+        "for links twice the delay, jitter or share of packets that remained, half of the rate; otherwise none: the \
+         message says what remained";
+    FaultUnfit: Void, "what a fault is about is not in a state in which it could fail", [],
+        "none: the message says in which state it is";
+    FaultControl: Void, "a storage fault's layer, or the process that has it, refused a command", [],
+        "none: the message has its answer";
+    FaultPanicked: Void, "the thread of a fault panicked", [], "none: a defect of Brunt";
+    TargetGone: Incomplete, "the target's connection or device was gone for good", ["stop"],
+        "half of what the run had lasted by then";
+    LinkUntracked: Doubtful, "a link met more TCP connections than it keeps account of, and let their packets pass", [],
+        "none: 65,536 connections at once are the limit";
+    LinkRateLost: Doubtful, "a link's line stood still although packets waited", ["rate"],
+        "the share of its time that the line had, nine tenths of it";
+    LinkLate: Doubtful, "a link's thread delivered packets late", ["delay"],
+        "ten times the mean lateness, of which it is then a tenth";
+    LinkOrdered: Doubtful, "packets were delayed beyond their jitter to keep their order", ["keep_order"],
+        "`false`";
+    LinkBusy: Doubtful, "the emulation of a link was busy almost all of the time", ["rate"],
+        "three quarters of the rate that the link carried";
+    LinkQueueFull: Doubtful, "a link's queue was full, and shorter than its bandwidth-delay product", ["queue"],
+        "the bandwidth-delay product";
+    RecordSlow: Doubtful, "workers waited for the record of results to be written", ["record_requests", "rate"],
+        "`false`; half of the rate of requests that there was";
+    ReplayUntrue: Doubtful, "a replay is degraded, or not a replay",
+        ["stop", "for", "conflicts", "speed", "map", "retry"],
+        "the time that all requests take at the pace of those sent, the part of the trace that could be read, the speed \
+         without the drift, half of the speed where requests were late; see [replay.md](replay.md)";
+    TooFewRuns: NoVerdict, "a point has fewer than four runs", ["repetitions"], "four";
+}
+
+impl VoidReason {
+    /// Whether a message names a setting of this reason; true where there is none to name. For tests of messages: nothing
+    /// is decided by their text.
+    pub fn is_named_in(self, message: &str) -> bool {
+        let value = |after: &str| {
+            after.trim_start_matches([' ', '=', '{', '"']).starts_with(|c: char| !c.is_whitespace())
+        };
+        self.settings().is_empty()
+            || self.settings().iter().any(|setting| {
+                let mut places = message.match_indices(setting);
+                places.any(|(at, _)| {
+                    let after = &message[at + setting.len()..];
+                    (setting.ends_with(['=', ':']) || after.starts_with(" = ")) && value(after)
+                })
+            })
+    }
+}
+
+/// A message that doubts a run, with its reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// Which of the reasons.
+    pub reason: VoidReason,
+    /// What happened, and which setting and value would have avoided it.
+    pub what: String,
+}
+
+impl Doubt {
+    /// With this message.
+    pub fn new(reason: VoidReason, what: impl Into<String>) -> Doubt {
+        Doubt { reason, what: what.into() }
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+/// All of them in one line.
+pub fn joined(doubts: &[Doubt]) -> String {
+    doubts.iter().map(|doubt| doubt.what.as_str()).collect::<Vec<_>>().join("; ")
+}
+
+/// The table of all reasons, for `docs/results.md`.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "| when | the run is | settings that the message names | the value in the message |\n|---|---|---|---|\n",
+    );
+    for reason in VoidReason::ALL {
+        let settings: Vec<String> = reason
+            .settings()
+            .iter()
+            .map(|setting| format!("`{}`", setting.trim_end_matches(['=', ':'])))
+            .collect();
+        let settings = if settings.is_empty() { "none".to_string() } else { settings.join(", ") };
+        let (when, weight, value) = (reason.when(), reason.weight().name(), reason.value());
+        text += &format!("| {when} | {weight} | {settings} | {value} |\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_needs_a_value() {
+        let check = |reason: VoidReason, message: &str, named| {
+            assert_eq!(reason.is_named_in(message), named, "{message}");
+        };
+        check(VoidReason::LinkDropped, "write rate = \"10Mb/s\" or less", true);
+        check(VoidReason::LinkDropped, "set a lower rate", false);
+        check(VoidReason::LinkDropped, "write rate = ", false);
+        check(VoidReason::FaultUnseen, "write p=0.1", true);
+        check(VoidReason::FaultTooLate, "(stop = { time = \"1s\" })", true);
+        check(VoidReason::NotReady, "the kernel refused", true);
+    }
+
+    /// Each line of the table is whole, and no two are the same.
+    #[test]
+    fn the_table_is_whole() {
+        for (index, reason) in VoidReason::ALL.iter().enumerate() {
+            assert!(
+                VoidReason::ALL[index + 1..].iter().all(|other| other.when() != reason.when()),
+                "{reason:?}"
+            );
+            assert_eq!(reason.settings().is_empty(), reason.value().starts_with("none: "), "{reason:?}");
+            assert!(!reason.when().contains('|') && !reason.value().contains('|'), "{reason:?}");
+        }
+        assert_eq!(markdown().lines().count(), 2 + VoidReason::ALL.len());
+    }
+}
