@@ -5,8 +5,10 @@
 use std::sync::Arc;
 
 use brunt_iscsi::chap::{Challenge, Credentials};
-use brunt_iscsi::params::Wishes;
-use brunt_iscsi::target_node::login::{TargetIdentity, TargetLogin, TargetLoginStep};
+use brunt_iscsi::scsi::LunMap;
+use brunt_iscsi::target_node::ServedTarget;
+use brunt_iscsi::target_node::directory::Directory;
+use brunt_iscsi::target_node::login::{TargetLogin, TargetLoginStep};
 use brunt_iscsi::target_node::session::SessionTable;
 use brunt_wire::iscsi::Opcode;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs};
@@ -16,17 +18,13 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|input: &[u8]| {
     let Some((&choice, bytes)) = input.split_first() else { return };
     let with_chap = choice & 1 != 0;
-    let name = "iqn.2026-11.io.brunt:t0";
-    let identity = TargetIdentity {
-        name: name.to_string(),
-        alias: None,
-        portal_group_tag: 1,
-        chap: with_chap.then(|| Credentials::new("user", "a secret of 12+")),
-        mutual_chap: with_chap.then(|| Credentials::new("target", "another secret")),
-        wishes: Wishes::default(),
-    };
-    let table = SessionTable::new(name, 1, 4);
-    let mut login = TargetLogin::new(Arc::new(identity), Challenge::random());
+    let mut target = ServedTarget::new("iqn.2026-11.io.brunt:t0", LunMap::new(Vec::new()));
+    if with_chap {
+        let own = Some(Credentials::new("target", "another secret"));
+        target = target.with_chap(Credentials::new("user", "a secret of 12+"), own).expect("two secrets");
+    }
+    let table = SessionTable::new(Directory::new(vec![target], None), 4);
+    let mut login = TargetLogin::new(Arc::default(), 1, Challenge::random());
     let mut rest = bytes;
     while let Some(bhs) = Bhs::peek(rest) {
         let (len, data) = match TargetLogin::pdu_len(bhs) {

@@ -97,6 +97,15 @@ impl Credentials {
     }
 }
 
+/// Who may log in, and what answers when such an initiator asks back.
+#[derive(Clone, Debug)]
+pub struct ChapUser {
+    /// What the initiator has to know.
+    pub initiator: Credentials,
+    /// What proves the target; `None`: mutual authentication is refused.
+    pub own: Option<Credentials>,
+}
+
 /// What one end asks the other to hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
@@ -234,19 +243,26 @@ impl ChapTarget {
         ])
     }
 
-    /// Checks the initiator's `CHAP_N` and `CHAP_R` against `users`. Returns who it is and, when it
-    /// asked for mutual authentication, what proves us (`own`).
+    /// Checks the initiator's `CHAP_N` and `CHAP_R` against `users`, of whom several may have one name. Returns who it
+    /// is and, when it asked for mutual authentication, what proves us.
     pub fn on_response<'u>(
         &self,
         pairs: &[(&str, &str)],
-        users: &'u [Credentials],
-        own: Option<&Credentials>,
+        users: &'u [ChapUser],
     ) -> Result<(&'u Credentials, Keys), ChapError> {
         let algorithm = self.algorithm.ok_or(ChapError::Key("CHAP_A"))?;
         let name = name_in(pairs)?;
-        let user = users.iter().find(|user| user.user == name);
-        verify(algorithm, user, &self.challenge, pairs)?;
-        let user = user.ok_or(ChapError::Wrong)?;
+        let mut known = users.iter().filter(|user| user.initiator.user == name);
+        let mut candidate = known.next();
+        let found = loop {
+            match verify(algorithm, candidate.map(|user| &user.initiator), &self.challenge, pairs) {
+                Ok(()) => break candidate.ok_or(ChapError::Wrong)?,
+                // Another target's user of this name has another secret.
+                Err(ChapError::Wrong) if candidate.is_some() => candidate = known.next(),
+                Err(error) => return Err(error),
+            }
+        };
+        let (user, own) = (&found.initiator, found.own.as_ref());
         if find(pairs, "CHAP_I").is_none() && find(pairs, "CHAP_C").is_none() {
             return Ok((user, Vec::new()));
         }
@@ -348,8 +364,10 @@ mod tests {
         let mut target = ChapTarget::new(THEIRS);
         let challenge = target.on_offer(&[("CHAP_A", offer)])?;
         let response = initiator.on_challenge(&borrow(&challenge))?;
-        let users = [target_user(), user()];
-        let (who, proof) = target.on_response(&borrow(&response), &users, own)?;
+        let namesake = Credentials::new("alice", *b"of another target");
+        let users = [target_user(), namesake, user()];
+        let users = users.map(|initiator| ChapUser { initiator, own: own.cloned() });
+        let (who, proof) = target.on_response(&borrow(&response), &users)?;
         assert_eq!(who.user, "alice");
         initiator.on_response(&borrow(&proof))?;
         Ok(challenge)
@@ -417,8 +435,8 @@ mod tests {
         let mut response =
             ChapInitiator::new(user(), None).unwrap().on_challenge(&borrow(&challenge)).unwrap();
         response.extend(challenge.into_iter().skip(1));
-        let users = [user()];
-        let result = target.on_response(&borrow(&response), &users, Some(&target_user()));
+        let users = [ChapUser { initiator: user(), own: Some(target_user()) }];
+        let result = target.on_response(&borrow(&response), &users);
         assert_eq!(result.unwrap_err(), ChapError::Reflected);
     }
 
@@ -438,12 +456,12 @@ mod tests {
         check(&[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", "0x")], "CHAP_C");
         check(&[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", &long)], "CHAP_C");
         let target = ChapTarget::new(THEIRS);
-        let users = [user()];
-        assert_eq!(target.on_response(&[], &users, None).unwrap_err(), ChapError::Key("CHAP_A"));
+        let users = [ChapUser { initiator: user(), own: None }];
+        assert_eq!(target.on_response(&[], &users).unwrap_err(), ChapError::Key("CHAP_A"));
         let mut target = ChapTarget::new(THEIRS);
         target.on_offer(&[("CHAP_A", "5")]).unwrap();
         for pairs in [&[][..], &[("CHAP_N", "alice")], &[("CHAP_N", ""), ("CHAP_R", "0x11")]] {
-            assert!(matches!(target.on_response(pairs, &users, None), Err(ChapError::Key(_))));
+            assert!(matches!(target.on_response(pairs, &users), Err(ChapError::Key(_))));
         }
     }
 

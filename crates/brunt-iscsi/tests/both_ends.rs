@@ -10,7 +10,7 @@ use brunt_block::sparse::SparseMemory;
 use brunt_block::{Buf, Device, Op, Request, Ring, RingConfig, open_url_with};
 use brunt_core::random::Random;
 use brunt_iscsi::scsi::{LogicalUnit, LunMap, LunOptions};
-use brunt_iscsi::target_node::{TargetConfig, TargetServer};
+use brunt_iscsi::target_node::{ServedTarget, TargetConfig, TargetServer};
 
 const SIZE_BYTES: u64 = 64 << 20;
 
@@ -18,15 +18,17 @@ fn start() -> (TargetServer, Arc<SparseMemory>) {
     let backend = MemoryBackend::new(SIZE_BYTES, 512).unwrap();
     let memory = Arc::clone(backend.memory());
     let unit = LogicalUnit::new(Arc::new(backend), LunOptions::default()).unwrap();
-    let config = TargetConfig { portals: vec!["127.0.0.1:0".parse().unwrap()], ..TargetConfig::default() };
-    (TargetServer::start(config, LunMap::new(vec![(0, unit)])).unwrap(), memory)
+    let portal: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let config = TargetConfig { portals: vec![portal.into()], ..TargetConfig::default() };
+    let target = ServedTarget::new("iqn.2026-11.io.brunt:t0", LunMap::new(vec![(0, unit)]));
+    (TargetServer::start(config, vec![target]).unwrap(), memory)
 }
 
 /// Writes and reads back `rounds` random ranges of up to `size` bytes with eight requests at a time,
 /// each range its own eighth of the medium.
 fn check(server: &TargetServer, memory: &SparseMemory, options: &str, size: usize) {
     let question = if options.is_empty() { "" } else { "?" };
-    let url = format!("iscsi://{}/{}/0{question}{options}", server.portals()[0], server.name());
+    let url = format!("iscsi://{}/{}/0{question}{options}", server.portals()[0], server.targets()[0].name);
     let backend =
         open_url_with(&url, brunt_iscsi::BACKENDS, false).unwrap_or_else(|error| panic!("{url}: {error}"));
     // What both ends agreed on is a fact; there is nothing to worry about.

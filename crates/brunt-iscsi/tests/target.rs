@@ -11,7 +11,7 @@ use brunt_block::open_url;
 use brunt_iscsi::chap::Credentials;
 use brunt_iscsi::params::DigestPolicy;
 use brunt_iscsi::scsi::{LogicalUnit, LunMap, LunOptions};
-use brunt_iscsi::target_node::{Listener, TargetConfig, TargetServer};
+use brunt_iscsi::target_node::{Listener, Portal, ServedTarget, TargetConfig, TargetServer};
 use brunt_wire::iscsi::pdu::{
     BHS_BYTES, Bhs, LoginRequest, NopOut, Opcode, RESERVED_TAG, ScsiCommand, U24, padded,
 };
@@ -21,17 +21,21 @@ use zerocopy::IntoBytes;
 const NAME: &str = "iqn.2026-11.io.brunt:t0";
 
 fn target(luns: &[&str], change: impl FnOnce(&mut TargetConfig)) -> TargetServer {
-    let mut config = TargetConfig {
-        portals: vec!["127.0.0.1:0".parse().unwrap()],
-        name: NAME.to_string(),
-        ..TargetConfig::default()
-    };
+    let mut config = TargetConfig { portals: vec![loopback()], ..TargetConfig::default() };
     change(&mut config);
+    TargetServer::start(config, vec![ServedTarget::new(NAME, map(luns))]).unwrap()
+}
+
+fn loopback() -> Portal {
+    SocketAddr::from(([127, 0, 0, 1], 0)).into()
+}
+
+fn map(luns: &[&str]) -> Arc<LunMap> {
     let units = luns.iter().enumerate().map(|(lun, url)| {
         let options = LunOptions { serial: format!("test{lun}"), ..LunOptions::default() };
         (lun as u16, LogicalUnit::new(open_url(url).unwrap(), options).unwrap())
     });
-    TargetServer::start(config, LunMap::new(units.collect())).unwrap()
+    LunMap::new(units.collect())
 }
 
 fn connect(server: &TargetServer) -> TcpStream {
@@ -219,8 +223,9 @@ fn refused_logins_are_told() {
     let server = target(&["null:1MiB"], |config| {
         let heard = Arc::clone(&heard);
         config.listener = Listener::new(move |event| heard.lock().unwrap().push(event.to_string()));
-        config.name = "iqn.2026-11.io.brunt:t1".to_string();
     });
+    let other = ServedTarget::new("iqn.2026-11.io.brunt:t1", map(&["null:1MiB"]));
+    server.replace(vec![other], None, Duration::ZERO);
     let mut socket = connect(&server);
     socket.write_all(&login_bytes(1)).unwrap();
     assert!(receive(&mut socket).is_some(), "a login response with a status");
@@ -346,13 +351,25 @@ fn qemu_reads_what_it_wrote() {
 /// Libiscsi finds the target, and gets in with the right secret only.
 #[test]
 fn libiscsi_discovers_and_authenticates() {
-    let server = target(&["memory:1MiB", "null:1MiB"], |config| {
-        config.chap = Some(Credentials::new("alice", *b"alicesecret12"));
-        config.mutual_chap = Some(Credentials::new("target", *b"targetsecret1"));
-    });
+    let own = Credentials::new("target", *b"targetsecret1");
+    let locked = ServedTarget::new(NAME, map(&["memory:1MiB", "null:1MiB"]))
+        .with_chap(Credentials::new("alice", *b"alicesecret12"), Some(own))
+        .unwrap();
+    let open = ServedTarget::new("iqn.2026-11.io.brunt:open", map(&["null:1MiB"]));
+    let advertise = Some("nat.example:3333".to_string());
+    let portals = vec![loopback(), Portal { advertise, group: 7, ..loopback() }];
+    let config = TargetConfig { portals, ..TargetConfig::default() };
+    let server = TargetServer::start(config, vec![locked, open]).unwrap();
     let Some(mut ls) = tool("iscsi-ls", "libiscsi-bin") else { return };
-    let text = succeeds(ls.arg(format!("iscsi://{}", server.portals()[0])));
-    assert!(text.contains(NAME), "{text}");
+    let at = server.portals()[0];
+    assert!(!ls.arg(format!("iscsi://{at}")).output().unwrap().status.success(), "discovery asks for CHAP");
+    let mut ls = Command::new("iscsi-ls");
+    let text = succeeds(ls.arg(format!("iscsi://alice%alicesecret12@{at}")));
+    for target in [NAME, "iqn.2026-11.io.brunt:open"] {
+        for portal in [format!("{at},1"), "nat.example:3333,7".to_string()] {
+            assert!(text.contains(&format!("Target:{target} Portal:{portal}\n")), "{text}");
+        }
+    }
     let inquire = |secret: &str, mutual: Option<&str>| {
         let mut inq = Command::new("iscsi-inq");
         if let Some(secret) = mutual {
@@ -365,6 +382,8 @@ fn libiscsi_discovers_and_authenticates() {
     assert!(!inquire("alice%alicesecret13@", None));
     assert!(!inquire("bob%alicesecret12@", None));
     assert!(!inquire("", None));
+    let at_open = format!("iscsi://{at}/iqn.2026-11.io.brunt:open/0");
+    assert!(Command::new("iscsi-inq").arg(at_open).output().unwrap().status.success());
     assert!(!inquire("alice%alicesecret12@", Some("wrong")));
     let stats = server.stats();
     assert!(stats.logins_refused >= 3, "{stats:?}");

@@ -496,8 +496,8 @@ mod tests {
     #[test]
     fn chap_login() {
         let check = |mutual: bool| {
-            let users = [Credentials::new("alice", *b"secret of alice")];
-            let own = Credentials::new("target", *b"secret of target");
+            let own = Some(Credentials::new("target", *b"secret of target"));
+            let users = [chap::ChapUser { initiator: Credentials::new("alice", *b"secret of alice"), own }];
             let mut target = chap::ChapTarget::new(THEIRS);
             let (_, keys) = run(with_chap(mutual), &[say(SECURITY, &[("AuthMethod", "CHAP")])]);
             let offer: Vec<(&str, &str)> = keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
@@ -505,7 +505,7 @@ mod tests {
             let so_far = [say(SECURITY, &[("AuthMethod", "CHAP")]), challenge.clone()];
             let (_, keys) = run(with_chap(mutual), &so_far);
             let response: Vec<(&str, &str)> = keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-            let (_, proof) = target.on_response(&response, &users, Some(&own)).unwrap();
+            let (_, proof) = target.on_response(&response, &users).unwrap();
             assert_eq!(proof.len(), if mutual { 2 } else { 0 });
             let mut answers = so_far.to_vec();
             answers.push(Say { keys: proof, ..say(TO_OPERATIONAL, &[]) });

@@ -38,16 +38,29 @@ const ANSWERS_BYTES_MAX: usize = 64 << 20;
 /// After the last answer, so long for the peer to take it.
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// What all connections of a target share.
+/// Where a target listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Portal {
+    /// Address and port; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// What discovery says instead (`host:port`), where initiators reach it under another address.
+    pub advertise: Option<String>,
+    /// Its portal group tag. Portals of one group lead to one target port; those of different groups to different ones.
+    pub group: u16,
+}
+
+impl From<SocketAddr> for Portal {
+    fn from(listen: SocketAddr) -> Portal {
+        Portal { listen, advertise: None, group: 1 }
+    }
+}
+
+/// What all connections of a process share.
 pub struct SharedTarget {
-    /// Sessions.
+    /// Sessions, and the targets they are of.
     pub table: SessionTable,
-    /// Logical units.
-    pub luns: Arc<LunMap>,
     /// Where the portals listen.
-    pub portals: Vec<SocketAddr>,
-    /// Of the portals.
-    pub portal_group_tag: u16,
+    pub portals: Vec<Portal>,
     /// Of all connections.
     pub keep_alive: KeepAlive,
     /// Of all connections in full feature phase.
@@ -146,12 +159,13 @@ fn serve(
     shared.sockets.apply(stream.socket())?;
     stream.preload(early);
     handle.set_waker(ring.waker());
-    let depth = if session.is_discovery() { 0 } else { SESSION_TASKS_MAX };
-    let units = Units::open(&shared.luns, &ring, session.nexus(), depth)
+    let discovery = session.target().is_none();
+    let luns = session.target().map_or_else(|| LunMap::new(Vec::new()), |target| Arc::clone(&target.luns));
+    let units = Units::open(&luns, &ring, session.nexus(), SESSION_TASKS_MAX)
         .map_err(|(lun, source)| ConnectionError::Unit { lun, source })?;
     let (header_digest, data_digest) = (params.header_digest, params.data_digest);
     let mut connection =
-        TargetConnection::new(connection_id, session.tsih(), cid, session.is_discovery(), params, stat_sn);
+        TargetConnection::new(connection_id, session.tsih(), cid, discovery, params, stat_sn);
     let mut io = SocketIo {
         stream,
         ring: ring.clone(),
@@ -481,12 +495,11 @@ impl ConnectionIo for SocketIo<'_> {
     }
 
     fn has_lun(&self, lun: u16) -> bool {
-        self.shared.luns.get(lun).is_some()
+        self.units.has(lun)
     }
 
     fn wants_descriptor_sense(&self, lun: Option<u16>) -> bool {
-        let unit = lun.and_then(|lun| self.shared.luns.get(lun));
-        unit.is_some_and(|unit| unit.wants_descriptor_sense())
+        lun.is_some_and(|lun| self.units.wants_descriptor_sense(lun))
     }
 
     fn buffer(&mut self, len: usize) -> Buf {
@@ -555,20 +568,30 @@ impl ConnectionIo for SocketIo<'_> {
     }
 
     fn close_elsewhere(&mut self, reach: Reach) {
-        self.shared.table.close_elsewhere(self.connection_id, reach);
+        self.shared.table.close(self.connection_id, |other| match reach {
+            Reach::TargetSession(tsih) => other.tsih() == tsih,
+            Reach::Target => other.target_name() == self.session.target_name(),
+        });
     }
 
     fn close_cid(&mut self, cid: u16) -> bool {
         self.shared.table.close_cid(self.session.tsih(), cid)
     }
 
-    fn describe_target(&self) -> (String, Vec<String>) {
-        let addresses = self.shared.portals.iter().map(|portal| {
+    fn describe_targets(&self) -> Vec<(String, Vec<String>)> {
+        let addresses = self.shared.portals.iter().map(|Portal { listen, advertise, group }| {
             // A portal on every address is reached by the one that this initiator came through.
-            let ip = if portal.ip().is_unspecified() { self.local.ip() } else { portal.ip() };
-            let address = SocketAddr::new(ip.to_canonical(), portal.port());
-            format!("{address},{}", self.shared.portal_group_tag)
+            let ip = if listen.ip().is_unspecified() { self.local.ip() } else { listen.ip() };
+            let address = || SocketAddr::new(ip.to_canonical(), listen.port()).to_string();
+            format!("{},{group}", advertise.clone().unwrap_or_else(address))
         });
-        (self.shared.table.target_name().to_string(), addresses.collect())
+        let addresses: Vec<String> = addresses.collect();
+        match self.session.target() {
+            Some(target) => vec![(target.name.clone(), addresses)],
+            None => {
+                let targets = self.shared.table.directory().targets();
+                targets.iter().map(|target| (target.name.clone(), addresses.clone())).collect()
+            }
+        }
     }
 }

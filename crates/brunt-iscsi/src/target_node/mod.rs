@@ -3,9 +3,10 @@
 //! A connection's life: [`server`] accepts it and runs its [`login`] among all others in one thread;
 //! then it gets its own thread, in which [`driver`] feeds a [`connection`] (the rules of
 //! full-feature phase) from a socket and hands its commands to [`units`]. What connections of one
-//! [`session`] share is behind one mutex, taken once a batch.
+//! [`session`] share is behind one mutex, taken once a batch. [`directory`] lists the targets.
 
 pub mod connection;
+pub mod directory;
 pub mod driver;
 pub mod login;
 pub mod server;
@@ -13,4 +14,5 @@ pub mod session;
 pub mod text;
 pub mod units;
 
-pub use server::{Listener, StartError, TargetConfig, TargetEvent, TargetServer, TargetStats};
+pub use directory::{SameSecret, ServedTarget, chap_user};
+pub use server::{Listener, Portal, StartError, TargetConfig, TargetEvent, TargetServer, TargetStats};

@@ -17,28 +17,22 @@ use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::{ConnectionCounters, KeepAlive};
+use super::directory::{Directory, ServedTarget};
+pub use super::driver::Portal;
 use super::driver::{self, ConnectionError, LiveCounters, SharedTarget};
-use super::login::{
-    LOGIN_SEGMENT_BYTES_MAX, LoggedInConnection, TargetIdentity, TargetLogin, TargetLoginStep,
-};
-use super::session::{Reach, SessionTable};
-use crate::chap::{Challenge, Credentials};
+use super::login::{LOGIN_SEGMENT_BYTES_MAX, LoggedInConnection, TargetLogin, TargetLoginStep};
+use super::session::{SessionTable, TargetSession};
+use crate::chap::{Challenge, ChapUser};
 use crate::params::Wishes;
-use crate::scsi::{DiskEvent, LunMap};
+use crate::scsi::DiskEvent;
 
-/// How a target is made.
+/// How a target server is made, whichever targets it serves.
 #[derive(Clone, Debug)]
 pub struct TargetConfig {
-    /// Where it listens. Port 0 picks a free one.
-    pub portals: Vec<SocketAddr>,
-    /// Its iSCSI name.
-    pub name: String,
-    /// What people call it.
-    pub alias: Option<String>,
-    /// What an initiator has to know; `None` lets everyone in.
-    pub chap: Option<Credentials>,
-    /// What the target answers when the initiator asks back.
-    pub mutual_chap: Option<Credentials>,
+    /// Where it listens.
+    pub portals: Vec<Portal>,
+    /// Who may ask for the targets' names; `None`: everyone, or where a target has users, those of all targets.
+    pub discovery: Option<Vec<ChapUser>>,
     /// Parameters to negotiate for.
     pub wishes: Wishes,
     /// Sessions at once.
@@ -74,6 +68,8 @@ pub enum TargetEvent<'a> {
     },
     /// A medium changed, or fails.
     Disk {
+        /// Whose LUN it is, where there are several targets.
+        target: Option<&'a str>,
         /// Which LUN.
         lun: u16,
         /// What happened to it.
@@ -90,7 +86,10 @@ impl fmt::Display for TargetEvent<'_> {
             TargetEvent::ConnectionBroken { connection, error } => {
                 write!(f, "connection {connection}: {error}")
             }
-            TargetEvent::Disk { lun, event } => write!(f, "LUN {lun}: {event}"),
+            TargetEvent::Disk { target: Some(target), lun, event } => {
+                write!(f, "{target}, LUN {lun}: {event}")
+            }
+            TargetEvent::Disk { target: None, lun, event } => write!(f, "LUN {lun}: {event}"),
         }
     }
 }
@@ -126,11 +125,8 @@ impl Default for TargetConfig {
         let mut wishes = Wishes::default();
         wishes.values.max_connections = 8;
         TargetConfig {
-            portals: vec![SocketAddr::from(([127, 0, 0, 1], 3260))],
-            name: "iqn.2026-11.io.brunt:t0".to_string(),
-            alias: None,
-            chap: None,
-            mutual_chap: None,
+            portals: vec![SocketAddr::from(([127, 0, 0, 1], 3260)).into()],
+            discovery: None,
             wishes,
             sessions_max: 128,
             half_open_max: 256,
@@ -158,9 +154,6 @@ pub enum StartError {
     /// No portal at all.
     #[error("a target needs a portal to listen on")]
     NoPortal,
-    /// The same secret both ways would let an initiator without it log in.
-    #[error("the CHAP secrets of the two directions must differ")]
-    SameSecret,
     /// A thread or its wake-up line.
     #[error("cannot start the thread for logins: {0}")]
     Thread(#[from] io::Error),
@@ -197,7 +190,7 @@ pub struct TargetServer {
 
 struct State {
     shared: SharedTarget,
-    identity: Arc<TargetIdentity>,
+    wishes: Arc<Wishes>,
     config: TargetConfig,
     stop: AtomicBool,
     totals: Mutex<Totals>,
@@ -214,47 +207,35 @@ struct Totals {
 }
 
 impl TargetServer {
-    /// Starts a target with these logical units.
+    /// Starts a server of these targets.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(config: TargetConfig, luns: Arc<LunMap>) -> Result<TargetServer, StartError> {
+    pub fn start(config: TargetConfig, targets: Vec<ServedTarget>) -> Result<TargetServer, StartError> {
         if config.portals.is_empty() {
             return Err(StartError::NoPortal);
         }
-        if let (Some(one), Some(other)) = (&config.chap, &config.mutual_chap)
-            && one.secret.is_same(&other.secret)
-        {
-            return Err(StartError::SameSecret);
-        }
         let mut listeners = Vec::new();
         let mut portals = Vec::new();
-        for &portal in &config.portals {
+        for portal in &config.portals {
             let mut listen = || {
-                let listener = TcpListener::bind(portal)?;
+                let listener = TcpListener::bind(portal.listen)?;
                 // Listening again only changes the backlog.
                 rustix::net::listen(&listener, BACKLOG)?;
                 listener.set_nonblocking(true)?;
-                portals.push(listener.local_addr()?);
+                portals.push(Portal { listen: listener.local_addr()?, ..portal.clone() });
                 Ok(listener)
             };
-            listeners.push(listen().map_err(|source| StartError::Listen { portal, source })?);
+            let listener = listen();
+            listeners.push(listener.map_err(|source| StartError::Listen { portal: portal.listen, source })?);
         }
-        let portal_group_tag = 1;
-        let identity = TargetIdentity {
-            name: config.name.clone(),
-            alias: config.alias.clone(),
-            portal_group_tag,
-            chap: config.chap.clone(),
-            mutual_chap: config.mutual_chap.clone(),
-            wishes: config.wishes.clone(),
-        };
-        let table = SessionTable::new(&config.name, portal_group_tag, config.sessions_max);
+        let directory = Directory::new(targets, config.discovery.clone());
+        let table = SessionTable::new(directory, config.sessions_max);
         let (keep_alive, sockets) = (config.keep_alive, config.sockets);
-        let shared = SharedTarget { table, luns, portals, portal_group_tag, keep_alive, sockets };
+        let shared = SharedTarget { table, portals, keep_alive, sockets };
         let state = Arc::new(State {
             shared,
-            identity: Arc::new(identity),
+            wishes: Arc::new(config.wishes.clone()),
             config,
             stop: AtomicBool::new(false),
             totals: Mutex::default(),
@@ -272,13 +253,31 @@ impl TargetServer {
     }
 
     /// Where it listens, in the order of the configuration.
-    pub fn portals(&self) -> &[SocketAddr] {
-        &self.state.shared.portals
+    pub fn portals(&self) -> Vec<SocketAddr> {
+        self.state.shared.portals.iter().map(|portal| portal.listen).collect()
     }
 
-    /// Its iSCSI name.
-    pub fn name(&self) -> &str {
-        &self.state.config.name
+    /// Serves these targets from now on. Those that stay keep their sessions, whatever else about them changes; the
+    /// initiators of those that do not are asked to log out, and cut off after `grace`. Returns when they are gone.
+    pub fn replace(&self, targets: Vec<ServedTarget>, discovery: Option<Vec<ChapUser>>, grace: Duration) {
+        let table = &self.state.shared.table;
+        let gone = table.directory().replace(targets, discovery);
+        if gone.is_empty() {
+            return;
+        }
+        let is_gone =
+            |session: &TargetSession| gone.iter().any(|target| target.name == session.target_name());
+        table.ask_logout(grace.as_secs().clamp(1, 60) as u16, is_gone);
+        let deadline = Instant::now() + grace;
+        while table.count(is_gone) > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        table.close(0, is_gone);
+    }
+
+    /// The targets that it serves.
+    pub fn targets(&self) -> Vec<Arc<ServedTarget>> {
+        self.state.shared.table.directory().targets()
     }
 
     /// What it did so far.
@@ -313,9 +312,9 @@ impl TargetServer {
             let _ = disks.join();
         }
         let table = &self.state.shared.table;
-        table.ask_logout(grace.as_secs().clamp(1, 60) as u16);
+        table.ask_logout(grace.as_secs().clamp(1, 60) as u16, |_| true);
         if !self.wait_idle(grace) {
-            table.close_elsewhere(0, Reach::Target);
+            table.close(0, |_| true);
             // Closing takes a connection as long as its farewell at most.
             self.wait_idle(Duration::from_secs(5));
         }
@@ -340,9 +339,13 @@ const DISK_LOOK: Duration = Duration::from_millis(250);
 /// Looks after the media. A thread of its own: a file system may let it wait.
 fn watch_disks(state: &State) {
     while !state.stop.load(Ordering::Acquire) {
-        for (lun, unit) in state.shared.luns.iter() {
-            for event in &unit.look() {
-                state.config.listener.tell(&TargetEvent::Disk { lun, event });
+        let targets = state.shared.table.directory().targets();
+        for served in &targets {
+            let target = (targets.len() > 1).then_some(served.name.as_str());
+            for (lun, unit) in served.luns.iter() {
+                for event in &unit.look() {
+                    state.config.listener.tell(&TargetEvent::Disk { target, lun, event });
+                }
             }
         }
         std::thread::park_timeout(DISK_LOOK);
@@ -429,7 +432,7 @@ impl Acceptor {
     }
 
     fn accept(&mut self) {
-        for listener in &self.listeners {
+        for (listener, portal) in self.listeners.iter().zip(&self.state.shared.portals) {
             // Some at a time, so that a flood does not starve the logins under way.
             for _ in 0..64 {
                 let socket = match listener.accept() {
@@ -464,7 +467,11 @@ impl Acceptor {
                 }
                 self.logins.push_back(HalfOpen {
                     socket,
-                    login: TargetLogin::new(Arc::clone(&self.state.identity), Challenge::random()),
+                    login: TargetLogin::new(
+                        Arc::clone(&self.state.wishes),
+                        portal.group,
+                        Challenge::random(),
+                    ),
                     received: Vec::new(),
                     to_send: Vec::new(),
                     deadline: Instant::now() + self.state.config.login_timeout,

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use brunt_block::Waker;
 use brunt_wire::iscsi::pdu::{code::login as code, serial_before};
 
+use super::directory::{Directory, ServedTarget};
 use super::login::{Admitted, Candidate, JoinableSession, Sessions};
+use crate::chap::ChapUser;
 use crate::params::Params;
 use crate::scsi::Nexus;
 
@@ -127,7 +129,8 @@ pub struct TargetSession {
     tsih: u16,
     isid: [u8; 6],
     initiator_name: String,
-    discovery: bool,
+    /// `None`: a discovery session.
+    target: Option<Arc<ServedTarget>>,
     params: Params,
     nexus: Nexus,
     window: Mutex<CommandWindow>,
@@ -151,9 +154,14 @@ impl TargetSession {
         &self.initiator_name
     }
 
-    /// Whether it may ask for targets and nothing else.
-    pub fn is_discovery(&self) -> bool {
-        self.discovery
+    /// The target it is of; `None`: it may ask for targets and nothing else.
+    pub fn target(&self) -> Option<&Arc<ServedTarget>> {
+        self.target.as_ref()
+    }
+
+    /// The target's name; empty for discovery.
+    pub fn target_name(&self) -> &str {
+        self.target.as_ref().map_or("", |target| &target.name)
     }
 
     /// Who its commands come from.
@@ -236,15 +244,14 @@ impl ConnectionHandle {
 pub enum Reach {
     /// The session's with this TSIH.
     TargetSession(u16),
-    /// Everyone's.
+    /// Those of all sessions of this session's target.
     Target,
 }
 
-/// All sessions of a target, and how to reach their connections.
+/// All sessions of all targets, and how to reach their connections.
 #[derive(Debug)]
 pub struct SessionTable {
-    target_name: String,
-    portal_group_tag: u16,
+    directory: Directory,
     sessions_max: usize,
     inner: Mutex<Table>,
     next_id: AtomicU64,
@@ -264,15 +271,9 @@ struct SessionEntry {
 }
 
 impl SessionTable {
-    /// An empty table that takes `sessions_max` sessions.
-    pub fn new(target_name: &str, portal_group_tag: u16, sessions_max: usize) -> SessionTable {
-        SessionTable {
-            target_name: target_name.to_string(),
-            portal_group_tag,
-            sessions_max,
-            inner: Mutex::default(),
-            next_id: AtomicU64::new(1),
-        }
+    /// An empty table that takes `sessions_max` sessions with these targets.
+    pub fn new(directory: Directory, sessions_max: usize) -> SessionTable {
+        SessionTable { directory, sessions_max, inner: Mutex::default(), next_id: AtomicU64::new(1) }
     }
 
     /// Sessions that are open.
@@ -307,9 +308,9 @@ impl SessionTable {
         }
     }
 
-    /// Closes connections other than `from`.
-    pub fn close_elsewhere(&self, from: u64, reach: Reach) {
-        for handle in self.others(from, reach) {
+    /// Closes connections of these sessions other than `from`.
+    pub fn close(&self, from: u64, which: impl Fn(&TargetSession) -> bool) {
+        for handle in self.handles(from, which) {
             handle.send(ConnectionMessage::Close);
         }
     }
@@ -331,19 +332,24 @@ impl SessionTable {
         }
     }
 
-    /// Tells every connection to have its initiator log out.
-    pub fn ask_logout(&self, within_seconds: u16) {
-        for handle in self.others(0, Reach::Target) {
+    /// Tells every connection of these sessions to have its initiator log out.
+    pub fn ask_logout(&self, within_seconds: u16, which: impl Fn(&TargetSession) -> bool) {
+        for handle in self.handles(0, which) {
             handle.send(ConnectionMessage::AskLogout(within_seconds));
         }
     }
 
-    fn others(&self, from: u64, reach: Reach) -> Vec<ConnectionHandle> {
+    /// How many of these sessions there are.
+    pub fn count(&self, which: impl Fn(&TargetSession) -> bool) -> usize {
+        lock(&self.inner).sessions.values().filter(|entry| which(&entry.session)).count()
+    }
+
+    fn handles(&self, from: u64, which: impl Fn(&TargetSession) -> bool) -> Vec<ConnectionHandle> {
         let table = lock(&self.inner);
         table
             .sessions
             .values()
-            .filter(|entry| reach == Reach::Target || reach == Reach::TargetSession(entry.session.tsih))
+            .filter(|entry| which(&entry.session))
             .flat_map(|entry| &entry.connections)
             .filter(|(_, id, _)| *id != from)
             .map(|(_, _, handle)| handle.clone())
@@ -369,14 +375,17 @@ impl SessionTable {
     }
 
     fn open(&self, table: &mut Table, candidate: &Candidate) -> Result<Admitted, u16> {
-        // The same initiator port again reinstates its session: the old one ends (RFC 7143, 6.3.5).
+        let target = candidate.target.as_ref();
+        // The same initiator port at the same target port again reinstates its session: the old one ends (RFC 7143,
+        // 6.3.5). A target port is the target and a portal group (RFC 7143, 4.4.1).
         let old: Vec<u16> = table
             .sessions
             .values()
             .filter(|entry| {
                 entry.session.isid == candidate.isid
                     && entry.session.initiator_name == candidate.initiator_name
-                    && entry.session.discovery == candidate.discovery
+                    && entry.session.nexus.target_port == candidate.portal_group_tag
+                    && entry.session.target_name() == target.map_or("", |target| &target.name)
             })
             .map(|entry| entry.session.tsih)
             .collect();
@@ -402,12 +411,12 @@ impl SessionTable {
             tsih,
             isid: candidate.isid,
             initiator_name: candidate.initiator_name.clone(),
-            discovery: candidate.discovery,
+            target: target.cloned(),
             params: candidate.params.clone(),
             nexus: Nexus {
                 id,
                 initiator_port: format!("{},i,0x{isid}", candidate.initiator_name),
-                target_port: self.portal_group_tag,
+                target_port: candidate.portal_group_tag,
             },
             window: Mutex::new(CommandWindow::new(candidate.cmd_sn)),
             connections: AtomicU32::new(1),
@@ -423,13 +432,21 @@ impl SessionTable {
         Ok(Admitted { session, connection_id, handle, window })
     }
 
-    /// The target they are sessions of.
-    pub fn target_name(&self) -> &str {
-        &self.target_name
+    /// The targets they are sessions of.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
     }
 }
 
 impl Sessions for &SessionTable {
+    fn target(&self, name: &str) -> Option<Arc<ServedTarget>> {
+        self.directory.find(name)
+    }
+
+    fn discovery_users(&self) -> Vec<ChapUser> {
+        self.directory.discovery_users()
+    }
+
     fn find(&self, tsih: u16) -> Option<JoinableSession> {
         let table = lock(&self.inner);
         let session = &table.sessions.get(&tsih)?.session;
@@ -437,7 +454,8 @@ impl Sessions for &SessionTable {
         Some(JoinableSession {
             initiator_name: session.initiator_name.clone(),
             isid: session.isid,
-            discovery: session.discovery,
+            target: session.target.clone(),
+            portal_group_tag: session.nexus.target_port,
             params: session.params.clone(),
             window: (window.exp_cmd_sn(), window.max_cmd_sn()),
         })
@@ -445,6 +463,10 @@ impl Sessions for &SessionTable {
 
     fn admit(&mut self, candidate: &Candidate) -> Result<Admitted, u16> {
         let mut table = lock(&self.inner);
+        // It may have been removed since its name was looked up.
+        if candidate.target.as_ref().is_some_and(|target| self.directory.find(&target.name).is_none()) {
+            return Err(code::NOT_FOUND);
+        }
         if candidate.tsih == 0 { self.open(&mut table, candidate) } else { self.join(&mut table, candidate) }
     }
 }
@@ -466,7 +488,8 @@ mod tests {
             tsih,
             cid,
             cmd_sn: 5,
-            discovery: false,
+            target: None,
+            portal_group_tag: 1,
             params: Params { max_connections: 2, ..Params::default() },
         }
     }
@@ -508,7 +531,7 @@ mod tests {
     /// Joins, reinstatement of connections and of sessions, and the bounds.
     #[test]
     fn table() {
-        let table = SessionTable::new("iqn.t", 1, 2);
+        let table = SessionTable::new(Directory::new(Vec::new(), None), 2);
         let mut sessions = &table;
         let first = sessions.admit(&candidate(1, 0, 0)).unwrap();
         let tsih = first.session.tsih();

@@ -124,21 +124,22 @@ fn answer(text: &[u8], discovery: bool, params: &mut Params, io: &impl Connectio
 /// # Errors
 /// To reject: no value of this key, and nothing within a discovery session.
 fn send_targets(value: &str, discovery: bool, io: &impl ConnectionIo, out: &mut Vec<u8>) -> Result<(), u8> {
-    let (name, addresses) = io.describe_target();
+    let mut targets = io.describe_targets();
     let is_name = ["iqn.", "eui.", "naa."]
         .iter()
         .any(|kind| value.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(kind)));
     match value {
         "All" => {}
         "" if !discovery => {}
-        other if other.eq_ignore_ascii_case(&name) => {}
-        // A name we are not has no records.
-        _ if is_name => return Ok(()),
+        // A name we do not have has no records.
+        wanted if is_name => targets.retain(|(name, _)| name.eq_ignore_ascii_case(wanted)),
         _ => return Err(code::reject::PROTOCOL_ERROR),
     }
-    push_pair(out, "TargetName", &name);
-    for address in addresses {
-        push_pair(out, "TargetAddress", &address);
+    for (name, addresses) in targets {
+        push_pair(out, "TargetName", &name);
+        for address in addresses {
+            push_pair(out, "TargetAddress", &address);
+        }
     }
     Ok(())
 }

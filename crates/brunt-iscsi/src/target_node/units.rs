@@ -19,7 +19,7 @@ pub struct Units {
 }
 
 impl Units {
-    /// Opens every unit for `depth` commands at once; none when `depth` is zero.
+    /// Opens every unit for `depth` commands at once.
     ///
     /// # Errors
     /// The number of the unit that does not open, and why.
@@ -30,12 +30,22 @@ impl Units {
         depth: u32,
     ) -> Result<Units, (u16, DeviceError)> {
         let mut sets = Vec::new();
-        for (lun, unit) in luns.iter().filter(|_| depth > 0) {
+        for (lun, unit) in luns.iter() {
             let set = TaskSet::open(unit, ring, nexus, depth).map_err(|source| (lun, source))?;
             sets.resize_with(usize::from(lun) + 1, || None);
             sets[usize::from(lun)] = Some((set, unit.backend().inline()));
         }
         Ok(Units { luns: Arc::clone(luns), sets })
+    }
+
+    /// Whether there is such a unit.
+    pub fn has(&self, lun: u16) -> bool {
+        self.luns.get(lun).is_some()
+    }
+
+    /// Whether a unit's sense data goes out in descriptor format.
+    pub fn wants_descriptor_sense(&self, lun: u16) -> bool {
+        self.luns.get(lun).is_some_and(|unit| unit.wants_descriptor_sense())
     }
 
     #[inline]

@@ -44,8 +44,8 @@ pub trait ConnectionIo {
     fn close_elsewhere(&mut self, reach: Reach);
     /// Closes the connection of this session with this CID; whether there is one.
     fn close_cid(&mut self, cid: u16) -> bool;
-    /// What `SendTargets` answers: name and addresses.
-    fn describe_target(&self) -> (String, Vec<String>);
+    /// What `SendTargets` answers: names, and the addresses of each. A normal session hears of its own target only.
+    fn describe_targets(&self) -> Vec<(String, Vec<String>)>;
 }
 
 /// Tells whether a task management function is done.

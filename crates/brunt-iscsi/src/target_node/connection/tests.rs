@@ -127,8 +127,8 @@ impl ConnectionIo for Fake {
         cid == 1
     }
 
-    fn describe_target(&self) -> (String, Vec<String>) {
-        ("iqn.t".into(), vec!["127.0.0.1:3260,1".into(), "[::1]:3260,1".into()])
+    fn describe_targets(&self) -> Vec<(String, Vec<String>)> {
+        vec![("iqn.t".into(), vec!["127.0.0.1:3260,1".into(), "[::1]:3260,1".into()])]
     }
 }
 

@@ -12,8 +12,9 @@ use brunt_wire::iscsi::pdu::{
 use brunt_wire::iscsi::text::{parse_pairs, push_pair};
 use zerocopy::IntoBytes;
 
+use super::directory::ServedTarget;
 use super::session::{ConnectionHandle, TargetSession};
-use crate::chap::{self, Challenge, Credentials};
+use crate::chap::{self, Challenge, ChapUser};
 use crate::params::{IscsiRole, Negotiation, Params, Wishes};
 
 /// What a login request's data segment may hold: nothing larger was declared yet (RFC 7143, 13.12).
@@ -25,23 +26,6 @@ pub const TEXT_BYTES_MAX: usize = 65536;
 const REQUESTS_MAX: u32 = 64;
 /// The longest iSCSI name, in bytes (RFC 7143, 4.2.7.1).
 const NAME_BYTES_MAX: usize = 223;
-
-/// Who this target is, and who may come in.
-#[derive(Clone, Debug)]
-pub struct TargetIdentity {
-    /// Its iSCSI name.
-    pub name: String,
-    /// What people call it.
-    pub alias: Option<String>,
-    /// Of all its portals: sessions may span them.
-    pub portal_group_tag: u16,
-    /// What an initiator has to know; `None` lets everyone in.
-    pub chap: Option<Credentials>,
-    /// What the target answers when the initiator asks back.
-    pub mutual_chap: Option<Credentials>,
-    /// Operational parameters.
-    pub wishes: Wishes,
-}
 
 /// What the acceptor has to do.
 #[derive(Debug)]
@@ -80,8 +64,10 @@ pub struct JoinableSession {
     pub initiator_name: String,
     /// Its ISID.
     pub isid: [u8; 6],
-    /// A discovery session takes no second connection.
-    pub discovery: bool,
+    /// Of which target; `None`: a discovery session, which takes no second connection.
+    pub target: Option<Arc<ServedTarget>>,
+    /// Through which portal group.
+    pub portal_group_tag: u16,
     /// Its session-wide parameters.
     pub params: Params,
     /// The next CmdSN it expects, and the last it takes.
@@ -101,14 +87,20 @@ pub struct Candidate {
     pub cid: u16,
     /// Of the login requests: the first command's.
     pub cmd_sn: u32,
-    /// A discovery session.
-    pub discovery: bool,
+    /// The target; `None`: a discovery session.
+    pub target: Option<Arc<ServedTarget>>,
+    /// The group of the portal that it came through: a target and a group are an iSCSI target port.
+    pub portal_group_tag: u16,
     /// What was negotiated.
     pub params: Params,
 }
 
-/// The table of sessions, as a login sees it.
+/// The targets and their sessions, as a login sees them.
 pub trait Sessions {
+    /// The target of this name.
+    fn target(&self, name: &str) -> Option<Arc<ServedTarget>>;
+    /// Who may open a discovery session; empty: everyone.
+    fn discovery_users(&self) -> Vec<ChapUser>;
     /// The session with this TSIH.
     fn find(&self, tsih: u16) -> Option<JoinableSession>;
     /// Lets the candidate in: opens a session (ending the one it reinstates), or adds or replaces
@@ -132,7 +124,12 @@ pub struct Admitted {
 /// One login.
 #[derive(Debug)]
 pub struct TargetLogin {
-    identity: Arc<TargetIdentity>,
+    wishes: Arc<Wishes>,
+    portal_group_tag: u16,
+    /// Known once names were looked at; `None` for discovery.
+    target: Option<Arc<ServedTarget>>,
+    /// Who may come in; empty: everyone.
+    users: Vec<ChapUser>,
     chap: chap::ChapTarget,
     first: Option<LoginRequest>,
     requests: u32,
@@ -166,11 +163,14 @@ enum Security {
 struct Refusal(u16);
 
 impl TargetLogin {
-    /// A login about to begin. The challenge is this one's alone.
-    pub fn new(identity: Arc<TargetIdentity>, challenge: Challenge) -> TargetLogin {
-        let negotiation = Negotiation::new(IscsiRole::Target, identity.wishes.clone(), false);
+    /// A login about to begin, through a portal of this group. The challenge is this one's alone.
+    pub fn new(wishes: Arc<Wishes>, portal_group_tag: u16, challenge: Challenge) -> TargetLogin {
+        let negotiation = Negotiation::new(IscsiRole::Target, (*wishes).clone(), false);
         TargetLogin {
-            identity,
+            wishes,
+            portal_group_tag,
+            target: None,
+            users: Vec::new(),
             chap: chap::ChapTarget::new(challenge),
             first: None,
             requests: 0,
@@ -237,10 +237,10 @@ impl TargetLogin {
         if !self.introduced {
             self.introduce(request, &pairs, sessions)?;
             if !self.discovery && request.tsih.get() == 0 && has(&pairs, "TargetName") {
-                push_pair(&mut answer, "TargetPortalGroupTag", &self.identity.portal_group_tag.to_string());
+                push_pair(&mut answer, "TargetPortalGroupTag", &self.portal_group_tag.to_string());
                 self.tag_declared = true;
             }
-            if let Some(alias) = self.identity.alias.as_deref().filter(|_| !self.discovery) {
+            if let Some(alias) = self.target.as_ref().and_then(|target| target.alias.as_deref()) {
                 push_pair(&mut answer, "TargetAlias", alias);
             }
         }
@@ -341,14 +341,17 @@ impl TargetLogin {
             Some("Discovery") => true,
             Some(_) => return Err(Refusal(code::SESSION_TYPE_NOT_SUPPORTED)),
         };
-        match get("TargetName")? {
+        let named = match get("TargetName")? {
             None if !self.discovery => return Err(Refusal(code::MISSING_PARAMETER)),
-            Some(name) if !name.eq_ignore_ascii_case(&self.identity.name) => {
-                return Err(Refusal(code::NOT_FOUND));
-            }
-            _ => {}
-        }
-        let wishes = self.identity.wishes.clone();
+            None => None,
+            Some(name) => Some(sessions.target(name).ok_or(Refusal(code::NOT_FOUND))?),
+        };
+        self.target = named.filter(|_| !self.discovery);
+        self.users = match &self.target {
+            Some(target) => target.users.clone(),
+            None => sessions.discovery_users(),
+        };
+        let wishes = (*self.wishes).clone();
         self.negotiation = if request.tsih.get() == 0 {
             Negotiation::new(IscsiRole::Target, wishes, self.discovery)
         } else {
@@ -356,7 +359,11 @@ impl TargetLogin {
             if found.initiator_name != initiator || found.isid != request.isid {
                 return Err(Refusal(code::SESSION_DOES_NOT_EXIST));
             }
-            if found.discovery || self.discovery {
+            let name = |target: &Option<Arc<ServedTarget>>| target.as_ref().map(|target| target.name.clone());
+            let joins = !self.discovery
+                && name(&found.target) == name(&self.target)
+                && found.portal_group_tag == self.portal_group_tag;
+            if !joins {
                 return Err(Refusal(code::CANNOT_INCLUDE_IN_SESSION));
             }
             let negotiation = Negotiation::joining(IscsiRole::Target, wishes, &found.params);
@@ -367,9 +374,8 @@ impl TargetLogin {
         Ok(())
     }
 
-    /// Discovery tells names and addresses only: those who can reach the port may know them.
     fn must_authenticate(&self) -> bool {
-        self.identity.chap.is_some() && !self.discovery
+        !self.users.is_empty()
     }
 
     /// The security stage (RFC 7143, 12.1).
@@ -387,10 +393,9 @@ impl TargetLogin {
                 let Some(methods) = get("AuthMethod") else {
                     return if pairs.is_empty() { Ok(()) } else { Err(bad) };
                 };
-                let chap = self.identity.chap.is_some();
                 let must = self.must_authenticate();
                 let choice = methods.split(',').find(|method| match *method {
-                    "CHAP" => chap,
+                    "CHAP" => must,
                     "None" => !must,
                     _ => false,
                 });
@@ -409,9 +414,7 @@ impl TargetLogin {
                 Ok(())
             }
             Security::Challenged => {
-                let users = self.identity.chap.as_slice();
-                let own = self.identity.mutual_chap.as_ref();
-                let (_, keys) = self.chap.on_response(pairs, users, own).map_err(|_| denied)?;
+                let (_, keys) = self.chap.on_response(pairs, &self.users).map_err(|_| denied)?;
                 push_all(answer, &keys);
                 self.security = Security::Passed;
                 Ok(())
@@ -454,7 +457,8 @@ impl TargetLogin {
             tsih: request.tsih.get(),
             cid: request.cid.get(),
             cmd_sn: request.cmd_sn.get(),
-            discovery: self.discovery,
+            target: self.target.clone(),
+            portal_group_tag: self.portal_group_tag,
             params: self.negotiation.values().clone(),
         };
         let admitted = sessions.admit(&candidate).map_err(Refusal)?;
@@ -531,260 +535,4 @@ fn has(pairs: &[(&str, &str)], name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::target_node::session::SessionTable;
-
-    const NAMES: &[(&str, &str)] =
-        &[("InitiatorName", "iqn.2026-11.io.brunt:i"), ("TargetName", "iqn.2026-11.io.brunt:t0")];
-
-    fn identity(chap: bool, mutual: bool) -> Arc<TargetIdentity> {
-        Arc::new(TargetIdentity {
-            name: "iqn.2026-11.io.brunt:t0".into(),
-            alias: None,
-            portal_group_tag: 1,
-            chap: chap.then(|| Credentials::new("alice", *b"alice's secret")),
-            mutual_chap: mutual.then(|| Credentials::new("target", *b"target's secret")),
-            wishes: Wishes::default(),
-        })
-    }
-
-    struct Bench {
-        login: TargetLogin,
-        table: SessionTable,
-        request: LoginRequest,
-    }
-
-    impl Bench {
-        fn new(chap: bool, mutual: bool) -> Bench {
-            let request = LoginRequest {
-                opcode: 0x43,
-                isid: [0x80, 1, 2, 3, 4, 5],
-                initiator_task_tag: 7.into(),
-                cmd_sn: 100.into(),
-                ..LoginRequest::default()
-            };
-            Bench {
-                login: TargetLogin::new(identity(chap, mutual), Challenge::random()),
-                table: SessionTable::new("iqn.2026-11.io.brunt:t0", 1, 4),
-                request,
-            }
-        }
-
-        fn send(&mut self, flags: u8, pairs: &[(&str, &str)]) -> TargetLoginStep {
-            let mut data = Vec::new();
-            for (key, value) in pairs {
-                push_pair(&mut data, key, value);
-            }
-            self.request.flags = flags;
-            self.request.data_segment_length = U24::new(data.len() as u32);
-            self.login.on_pdu(self.request.bhs(), &data, &mut &self.table)
-        }
-
-        fn status(&mut self, flags: u8, pairs: &[(&str, &str)]) -> u16 {
-            match self.send(flags, pairs) {
-                TargetLoginStep::Reply(_) | TargetLoginStep::Done(..) => 0,
-                TargetLoginStep::Refuse(_, status) => status,
-                TargetLoginStep::Close => u16::MAX,
-            }
-        }
-    }
-
-    fn answer_of(bytes: &[u8]) -> (LoginResponse, Vec<(String, String)>) {
-        let bhs = Bhs::peek(bytes).unwrap();
-        let pairs = parse_pairs(&bytes[BHS_BYTES..BHS_BYTES + bhs.data_len()]).unwrap();
-        let own = pairs.into_iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        (*LoginResponse::view(bhs), own)
-    }
-
-    fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-        NAMES.iter().copied().chain(more.iter().copied()).collect()
-    }
-
-    /// The shortest login there is, and the numbers that full-feature phase goes on with.
-    #[test]
-    fn one_request() {
-        let mut bench = Bench::new(false, false);
-        let TargetLoginStep::Done(bytes, done) = bench.send(0x87, &with(&[("MaxBurstLength", "65536")]))
-        else {
-            panic!("not in")
-        };
-        let (response, pairs) = answer_of(&bytes);
-        assert_eq!((response.flags, response.status_class), (0x87, 0));
-        assert_eq!(response.exp_cmd_sn.get(), 100);
-        assert_eq!(response.tsih.get(), done.session.tsih());
-        assert_ne!(response.tsih.get(), 0);
-        let value = |name: &str| pairs.iter().find(|(key, _)| key == name).map(|pair| pair.1.as_str());
-        assert_eq!(value("TargetPortalGroupTag"), Some("1"));
-        assert_eq!(value("MaxBurstLength"), Some("65536"));
-        assert_eq!(value("MaxRecvDataSegmentLength"), Some("1048576"));
-        assert_eq!(done.stat_sn, 1);
-        assert_eq!(done.params.max_burst_length, 65536);
-        assert_eq!(done.session.nexus().initiator_port, "iqn.2026-11.io.brunt:i,i,0x800102030405");
-    }
-
-    /// What is wrong gets its status of RFC 7143, 11.13.5.
-    #[test]
-    fn refusals() {
-        let check = |chap: bool, flags: u8, pairs: &[(&str, &str)], status: u16| {
-            assert_eq!(Bench::new(chap, false).status(flags, pairs), status, "{flags:#x} {pairs:?}");
-        };
-        check(false, 0x87, &[("TargetName", "iqn.2026-11.io.brunt:t0")], code::MISSING_PARAMETER);
-        check(false, 0x87, &NAMES[..1], code::MISSING_PARAMETER);
-        check(false, 0x87, &[NAMES[0], ("TargetName", "iqn.other")], code::NOT_FOUND);
-        check(false, 0x87, &with(&[("SessionType", "Odd")]), code::SESSION_TYPE_NOT_SUPPORTED);
-        check(false, 0x87, &with(&[NAMES[0]]), code::INITIATOR_ERROR);
-        check(false, 0x87, &with(&[("MaxRecvDataSegmentLength", "1")]), code::INITIATOR_ERROR);
-        check(false, 0x87, &with(&[("AuthMethod", "None")]), code::INITIATOR_ERROR);
-        check(false, 0x81, &with(&[("AuthMethod", "KRB5")]), code::AUTHENTICATION_FAILURE);
-        check(false, 0x81, &with(&[("AuthMethod", "CHAP")]), code::AUTHENTICATION_FAILURE);
-        check(true, 0x87, NAMES, code::AUTHENTICATION_FAILURE);
-        check(true, 0x81, NAMES, code::AUTHENTICATION_FAILURE);
-        check(true, 0x81, &with(&[("AuthMethod", "None")]), code::AUTHENTICATION_FAILURE);
-        // Transit to the same or a reserved stage, transit with continue, a stage that is none.
-        check(false, 0x80, NAMES, code::INITIATOR_ERROR);
-        check(false, 0x86, NAMES, code::INITIATOR_ERROR);
-        check(false, 0xc7, NAMES, code::INITIATOR_ERROR);
-        check(false, 0x0c, NAMES, code::INITIATOR_ERROR);
-    }
-
-    /// The header's own rules.
-    #[test]
-    fn header_rules() {
-        let check = |change: fn(&mut LoginRequest), status: u16| {
-            let mut bench = Bench::new(false, false);
-            change(&mut bench.request);
-            assert_eq!(bench.status(0x87, NAMES), status);
-        };
-        check(|r| r.version_min = 1, code::UNSUPPORTED_VERSION);
-        check(|r| r.opcode = 0x03, code::INITIATOR_ERROR);
-        check(|r| r.tsih = 9.into(), code::SESSION_DOES_NOT_EXIST);
-        check(|r| r.opcode = 0x41, u16::MAX);
-        let second = |change: fn(&mut LoginRequest), status: u16| {
-            let mut bench = Bench::new(false, false);
-            assert_eq!(bench.status(0x04, NAMES), 0);
-            change(&mut bench.request);
-            assert_eq!(bench.status(0x87, &[]), status);
-        };
-        second(|_| (), 0);
-        second(|r| r.cid = 3.into(), code::INITIATOR_ERROR);
-        second(|r| r.isid[5] = 9, code::INITIATOR_ERROR);
-        second(|r| r.initiator_task_tag = 8.into(), code::INITIATOR_ERROR);
-        second(|r| r.opcode = 0x40, code::INVALID_DURING_LOGIN);
-        // A stage that was not moved to.
-        let mut bench = Bench::new(false, false);
-        assert_eq!(bench.status(0x04, NAMES), 0);
-        assert_eq!(bench.status(0x81, &[]), code::INITIATOR_ERROR);
-    }
-
-    /// Text may come in pieces, and not without end.
-    #[test]
-    fn continued_text() {
-        let mut data = Vec::new();
-        NAMES.iter().for_each(|(key, value)| push_pair(&mut data, key, value));
-        let mut bench = Bench::new(false, false);
-        let (first, rest) = data.split_at(20);
-        bench.request.flags = 0x44;
-        bench.request.data_segment_length = U24::new(20);
-        let TargetLoginStep::Reply(bytes) = bench.login.on_pdu(bench.request.bhs(), first, &mut &bench.table)
-        else {
-            panic!("no reply")
-        };
-        let (response, pairs) = answer_of(&bytes);
-        assert_eq!((response.flags, pairs.len()), (0x04, 0));
-        bench.request.flags = 0x87;
-        bench.request.data_segment_length = U24::new(rest.len() as u32);
-        assert!(matches!(
-            bench.login.on_pdu(bench.request.bhs(), rest, &mut &bench.table),
-            TargetLoginStep::Done(..)
-        ));
-        let mut bench = Bench::new(false, false);
-        bench.request.flags = 0x44;
-        let piece = vec![b'x'; 8192];
-        bench.request.data_segment_length = U24::new(8192);
-        let refused = (0..20).any(|_| {
-            matches!(
-                bench.login.on_pdu(bench.request.bhs(), &piece, &mut &bench.table),
-                TargetLoginStep::Refuse(..)
-            )
-        });
-        assert!(refused, "text without end was taken");
-    }
-
-    /// CHAP, one way and mutual, with the initiator of this crate; a wrong secret stays out.
-    #[test]
-    fn chap_both_ways() {
-        let check = |secret: &'static [u8], mutual: bool, status: u16| {
-            let mut bench = Bench::new(true, true);
-            assert_eq!(bench.status(0x81, &with(&[("AuthMethod", "CHAP,None")])), 0);
-            let proof =
-                mutual.then(|| (Credentials::new("target", *b"target's secret"), Challenge::random()));
-            let mut initiator = chap::ChapInitiator::new(Credentials::new("alice", secret), proof).unwrap();
-            let own = |keys: &chap::Keys| -> Vec<(String, String)> {
-                keys.iter().map(|(key, value)| (key.to_string(), value.clone())).collect()
-            };
-            let keys = own(&initiator.offer());
-            let pairs: Vec<(&str, &str)> = keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-            let TargetLoginStep::Reply(bytes) = bench.send(0x00, &pairs) else { panic!("no challenge") };
-            let (_, pairs) = answer_of(&bytes);
-            let pairs: Vec<(&str, &str)> = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-            let keys = own(&initiator.on_challenge(&pairs).unwrap());
-            let pairs: Vec<(&str, &str)> = keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-            match bench.send(0x81, &pairs) {
-                TargetLoginStep::Reply(bytes) => {
-                    assert_eq!(status, 0);
-                    let (response, pairs) = answer_of(&bytes);
-                    assert_eq!(response.flags, 0x81);
-                    let pairs: Vec<(&str, &str)> =
-                        pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-                    initiator.on_response(&pairs).unwrap();
-                    assert!(matches!(bench.send(0x87, &[]), TargetLoginStep::Done(..)));
-                }
-                TargetLoginStep::Refuse(_, refused) => assert_eq!(refused, status),
-                other => panic!("{other:?}"),
-            }
-        };
-        check(b"alice's secret", false, 0);
-        check(b"alice's secret", true, 0);
-        check(b"bob's secret", false, code::AUTHENTICATION_FAILURE);
-    }
-
-    /// Discovery needs no target name and no secret, and has no normal keys.
-    #[test]
-    fn discovery() {
-        let mut bench = Bench::new(true, false);
-        let pairs = [NAMES[0], ("SessionType", "Discovery"), ("MaxBurstLength", "65536")];
-        let TargetLoginStep::Done(bytes, done) = bench.send(0x87, &pairs) else { panic!("not in") };
-        assert!(done.session.is_discovery());
-        let (_, pairs) = answer_of(&bytes);
-        assert!(pairs.contains(&("MaxBurstLength".into(), "Irrelevant".into())));
-    }
-
-    /// Whatever a header says, at any length, there is an answer or a close.
-    #[test]
-    fn any_header() {
-        let mut random = brunt_core::random::Random::new(1);
-        for _ in 0..20_000 {
-            let mut bench = Bench::new(random.chance(0.5), false);
-            let mut data = Vec::new();
-            with(&[("AuthMethod", "CHAP,None")]).iter().for_each(|(k, v)| push_pair(&mut data, k, v));
-            for _ in 0..3 {
-                let mut bytes = bench.request.as_bytes().to_vec();
-                let at = random.below(48) as usize;
-                bytes[at] = random.next_u64() as u8;
-                if random.chance(0.7) {
-                    bytes[0] = 0x43;
-                }
-                let at = random.below(data.len() as u64) as usize;
-                data[at] = random.next_u64() as u8;
-                let bhs = Bhs::peek(&bytes).unwrap();
-                if matches!(
-                    bench.login.on_pdu(bhs, &data, &mut &bench.table),
-                    TargetLoginStep::Refuse(..) | TargetLoginStep::Close
-                ) {
-                    break;
-                }
-            }
-        }
-    }
-}
+mod tests;

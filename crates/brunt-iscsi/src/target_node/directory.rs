@@ -1,0 +1,178 @@
+//! Which targets a process serves, and who may log in to each. Read by logins and by SendTargets, changed by the
+//! command while all run. The one rule: a target keeps its [`LunMap`] for life, whatever else about it changes, so
+//! that sessions that are open see the same units as new ones.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use crate::chap::{ChapUser, Credentials};
+use crate::scsi::LunMap;
+
+/// One target of a process.
+#[derive(Clone)]
+pub struct ServedTarget {
+    /// Its iSCSI name.
+    pub name: String,
+    /// What people call it.
+    pub alias: Option<String>,
+    /// Who may log in; empty: everyone.
+    pub users: Vec<ChapUser>,
+    /// Its logical units.
+    pub luns: Arc<LunMap>,
+}
+
+impl ServedTarget {
+    /// A target that lets everyone in.
+    pub fn new(name: impl Into<String>, luns: Arc<LunMap>) -> ServedTarget {
+        ServedTarget { name: name.into(), alias: None, users: Vec::new(), luns }
+    }
+
+    /// The same for those who know these credentials; with `own` it proves itself to who asks.
+    ///
+    /// # Errors
+    /// The two secrets are the same.
+    pub fn with_chap(
+        mut self,
+        initiator: Credentials,
+        own: Option<Credentials>,
+    ) -> Result<ServedTarget, SameSecret> {
+        self.users = vec![chap_user(initiator, own)?];
+        Ok(self)
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
+}
+
+impl std::fmt::Debug for ServedTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ServedTarget({})", self.name)
+    }
+}
+
+/// The same secret both ways would let an initiator without it log in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the CHAP secrets of the two directions must differ")]
+pub struct SameSecret;
+
+/// Credentials for both directions.
+///
+/// # Errors
+/// The two secrets are the same.
+pub fn chap_user(initiator: Credentials, own: Option<Credentials>) -> Result<ChapUser, SameSecret> {
+    if own.as_ref().is_some_and(|own| own.secret.is_same(&initiator.secret)) {
+        return Err(SameSecret);
+    }
+    Ok(ChapUser { initiator, own })
+}
+
+/// All targets of a process.
+#[derive(Debug)]
+pub struct Directory {
+    inner: RwLock<Entries>,
+}
+
+#[derive(Debug)]
+struct Entries {
+    targets: Vec<Arc<ServedTarget>>,
+    discovery: Option<Vec<ChapUser>>,
+}
+
+impl Directory {
+    /// These targets. `discovery` may ask for the targets' names; `None`: everyone, or where a target has users, those
+    /// of all targets.
+    ///
+    /// # Panics
+    /// Two targets have one name.
+    pub fn new(targets: Vec<ServedTarget>, discovery: Option<Vec<ChapUser>>) -> Directory {
+        let targets = checked(targets);
+        Directory { inner: RwLock::new(Entries { targets, discovery }) }
+    }
+
+    /// Puts others in their place, and returns those that are there no more.
+    ///
+    /// # Panics
+    /// Two targets have one name.
+    pub fn replace(
+        &self,
+        targets: Vec<ServedTarget>,
+        discovery: Option<Vec<ChapUser>>,
+    ) -> Vec<Arc<ServedTarget>> {
+        let targets = checked(targets);
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *inner, Entries { targets, discovery });
+        let stays = |old: &Arc<ServedTarget>| inner.targets.iter().any(|new| new.is_called(&old.name));
+        before.targets.into_iter().filter(|old| !stays(old)).collect()
+    }
+
+    /// The target of this name.
+    pub fn find(&self, name: &str) -> Option<Arc<ServedTarget>> {
+        self.read().targets.iter().find(|target| target.is_called(name)).cloned()
+    }
+
+    /// All of them.
+    pub fn targets(&self) -> Vec<Arc<ServedTarget>> {
+        self.read().targets.clone()
+    }
+
+    /// Who may ask for names; empty: everyone.
+    pub fn discovery_users(&self) -> Vec<ChapUser> {
+        let inner = self.read();
+        match &inner.discovery {
+            Some(users) => users.clone(),
+            None => inner.targets.iter().flat_map(|target| target.users.iter().cloned()).collect(),
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Entries> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn checked(targets: Vec<ServedTarget>) -> Vec<Arc<ServedTarget>> {
+    for (index, target) in targets.iter().enumerate() {
+        assert!(!targets[..index].iter().any(|other| other.is_called(&target.name)), "two targets, one name");
+    }
+    targets.into_iter().map(Arc::new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(name: &str, secret: Option<&str>) -> ServedTarget {
+        let target = ServedTarget::new(name, LunMap::new(Vec::new()));
+        match secret {
+            Some(secret) => target.with_chap(Credentials::new("u", secret), None).unwrap(),
+            None => target,
+        }
+    }
+
+    /// Discovery asks for what a target asks for, unless it has users of its own.
+    #[test]
+    fn discovery_users() {
+        let open = Directory::new(vec![target("iqn.a", None), target("iqn.b", None)], None);
+        assert!(open.discovery_users().is_empty());
+        let mixed =
+            || vec![target("iqn.a", None), target("iqn.b", Some("one")), target("iqn.c", Some("two"))];
+        assert_eq!(Directory::new(mixed(), None).discovery_users().len(), 2);
+        assert!(Directory::new(mixed(), Some(Vec::new())).discovery_users().is_empty());
+    }
+
+    /// Names are found whatever their case, and what left is known.
+    #[test]
+    fn replacing() {
+        let directory = Directory::new(vec![target("iqn.a", None), target("iqn.b", None)], None);
+        assert_eq!(directory.find("IQN.A").unwrap().name, "iqn.a");
+        let gone = directory.replace(vec![target("iqn.b", Some("s")), target("iqn.c", None)], None);
+        assert_eq!(gone.iter().map(|target| target.name.as_str()).collect::<Vec<_>>(), ["iqn.a"]);
+        assert!(directory.find("iqn.a").is_none() && directory.find("iqn.c").is_some());
+        assert_eq!(directory.find("iqn.b").unwrap().users.len(), 1);
+    }
+
+    #[test]
+    fn secrets_of_the_two_directions_differ() {
+        let same = || Credentials::new("x", "same");
+        assert_eq!(chap_user(same(), Some(same())).unwrap_err(), SameSecret);
+    }
+}
