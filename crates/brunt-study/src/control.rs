@@ -137,6 +137,15 @@ pub enum Reply {
     Refused(Refusal),
 }
 
+impl Reply {
+    /// As it is written.
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|error| {
+            format!("{{\"answer\":\"refused\",\"reason\":\"unreadable\",\"why\":\"{error}\"}}")
+        })
+    }
+}
+
 /// That a command was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{why}")]
@@ -153,6 +162,8 @@ pub struct Refusal {
 pub enum Reason {
     /// The line is no command.
     Unreadable,
+    /// There is no such target, or several and none is named.
+    NoTarget,
     /// There is no such LUN.
     NoLun,
     /// The device has no such layer.
@@ -172,7 +183,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    fn because(self, why: impl ToString) -> Refusal {
+    /// A refusal for this reason.
+    pub fn because(self, why: impl ToString) -> Refusal {
         Refusal { reason: self, why: why.to_string() }
     }
 }
@@ -361,9 +373,7 @@ impl Local {
                 Reply::Refused(Reason::Unreadable.because(why))
             }
         };
-        serde_json::to_string(&answer).unwrap_or_else(|error| {
-            format!("{{\"answer\":\"refused\",\"reason\":\"unreadable\",\"why\":\"{error}\"}}")
-        })
+        answer.to_line()
     }
 
     fn obey(&self, command: &Command) -> Reply {

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use brunt_study::experiment::FileError;
 use clap::{Arg, ArgAction, ArgMatches};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -41,6 +42,19 @@ impl Failure {
         Failure { status: 2, what: what.to_string(), excerpt: None, advice: None }
     }
 
+    /// The same, said of this flag.
+    pub fn prefixed(mut self, flag: &str) -> Failure {
+        self.what.insert_str(0, flag);
+        self
+    }
+
+    /// The same, at a place in a file: `at` says where, given what happened.
+    pub fn located(mut self, at: impl FnOnce(String) -> Box<FileError>) -> Failure {
+        let error = at(self.what);
+        (self.what, self.excerpt) = (error.one_line(), error.excerpt());
+        self
+    }
+
     /// Adds the lines of the file with a marker at the mistake; printed below the message.
     pub fn at(mut self, excerpt: Option<String>) -> Failure {
         self.excerpt = excerpt;
@@ -61,6 +75,13 @@ impl From<brunt_bench::BenchError> for Failure {
             brunt_bench::BenchErrorKind::Failed => Failure::failed(&error),
         };
         Failure { advice: error.advice, ..failure }
+    }
+}
+
+impl From<Box<FileError>> for Failure {
+    fn from(error: Box<FileError>) -> Failure {
+        let advice = error.help_text().map(str::to_string);
+        Failure { advice, ..Failure::usage(error.one_line()).at(error.excerpt()) }
     }
 }
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 
 /// A mistake in an experiment file, ready to be shown with its line.
@@ -64,6 +65,28 @@ impl FileError {
     pub fn help_text(&self) -> Option<&str> {
         self.help.as_deref()
     }
+}
+
+/// Reads a file of the same language that is no experiment, such as a target's.
+///
+/// # Errors
+/// The first mistake, with its place.
+pub fn read_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Box<FileError>> {
+    let mut source = Source::default();
+    let base = source.add(name, text);
+    let root = DeTable::parse(text).map_err(|error| source.unreadable_in(base, &error))?;
+    source.unite(root.into_inner());
+    T::deserialize(toml::de::Deserializer::from(source.root()))
+        .map_err(|error| source.unreadable(&error, None))
+}
+
+/// A mistake at the value that `path` leads to in such a file.
+pub fn mistake_in(name: &str, text: &str, path: &[&str], what: String) -> Box<FileError> {
+    let mut source = Source::default();
+    source.add(name, text);
+    // The place of the mistake is all that a text that cannot be read lacks.
+    source.unite(DeTable::parse(text).map(toml::Spanned::into_inner).unwrap_or_default());
+    source.mistake(path, what, None)
 }
 
 /// The files of an experiment, and what they say together; for messages. A place counts from the start of the first

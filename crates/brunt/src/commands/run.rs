@@ -249,13 +249,7 @@ pub(super) fn read(file: &Path) -> Result<(Experiment, String), Failure> {
             Ok((experiment, text))
         }
         Ok(experiment) => Ok((experiment, text)),
-        Err(error) => {
-            let failure = Failure::usage(error.one_line()).at(error.excerpt());
-            Err(match error.help_text() {
-                Some(advice) => failure.advise(advice),
-                None => failure,
-            })
-        }
+        Err(error) => Err(error.into()),
     }
 }
 

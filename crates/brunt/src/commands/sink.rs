@@ -9,7 +9,7 @@ use brunt_core::units::{format_size, parse_size};
 use serde_json::json;
 
 use super::role::Role;
-use super::target::portals;
+use super::target::address;
 use crate::cli::{Done, Failure, Output};
 
 /// How often the command looks whether it was told to stop.
@@ -61,7 +61,7 @@ impl super::Subcommand for Sink {
 
     fn run(self, output: &Output) -> Done {
         self.role.bind()?;
-        let portal = portals(std::slice::from_ref(&self.portal))?[0];
+        let portal = address(&self.portal).map_err(|failure| failure.prefixed("--portal "))?;
         let listener = {
             let output = output.clone();
             SinkListener::new(move |what| output.note(what))

@@ -3,6 +3,8 @@
 //! when it fails, and no port is fixed.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod controlled;
+
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;

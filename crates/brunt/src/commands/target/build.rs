@@ -1,0 +1,364 @@
+//! From a [`Plan`] to what a server serves: portals, users, logical units. Called when the target starts and when its
+//! file is read again. The one rule: nothing is served before everything was checked and opened.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brunt_iscsi::chap::{ChapUser, Credentials};
+use brunt_iscsi::scsi::LogicalUnit;
+use brunt_iscsi::target_node::{Portal, chap_user};
+
+use super::file::{Misplaced, PortalEntry, TargetEntry, TargetFile};
+use super::lun::{self, LunWords};
+use crate::cli::Failure;
+
+/// LUN numbers end here: 14 bits of the flat form (SAM-5, 4.7.7.3).
+const LUN_MAX: u16 = 0x3fff;
+
+/// A target with everything that its entry names, open.
+pub struct BuiltTarget {
+    pub name: String,
+    pub users: Vec<ChapUser>,
+    pub units: BTreeMap<u16, Arc<LogicalUnit>>,
+}
+
+/// Opens all targets of a file.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn targets(file: &TargetFile) -> Result<Vec<BuiltTarget>, Misplaced> {
+    let described = describe(file)?;
+    let mut built = Vec::new();
+    for (index, (target, luns)) in file.targets.iter().zip(described).enumerate() {
+        let mut units = BTreeMap::new();
+        for (number, words) in luns {
+            let (key, text) =
+                target.luns.iter().find(|(key, _)| key.parse() == Ok(number)).expect("just read");
+            let unit = lun::open(text, &words, number, &target.name)
+                .map_err(|failure| lun_is_wrong(index, key, failure))?;
+            units.insert(number, unit);
+        }
+        let users = users_of(target).map_err(|failure| wrong(index, "chap", failure))?;
+        built.push(BuiltTarget { name: target.name.clone(), users, units });
+    }
+    Ok(built)
+}
+
+/// Reads the words of all LUNs, by target and number, and checks them and the names against each other.
+fn describe(file: &TargetFile) -> Result<Vec<BTreeMap<u16, LunWords>>, Misplaced> {
+    let mut seen: Vec<SeenLun> = Vec::new();
+    let mut all = Vec::new();
+    for (index, target) in file.targets.iter().enumerate() {
+        check_name(&target.name).map_err(|failure| wrong(index, "name", failure))?;
+        if file.targets[..index].iter().any(|other| other.name.eq_ignore_ascii_case(&target.name)) {
+            let failure = Failure::usage(format!("{}: two targets have this name", target.name))
+                .advise("give each target a name of its own");
+            return Err(wrong(index, "name", failure));
+        }
+        let mut luns = BTreeMap::new();
+        for (key, text) in &target.luns {
+            let here = |failure| lun_is_wrong(index, key, failure);
+            let number =
+                key.parse().ok().filter(|number: &u16| *number <= LUN_MAX && key == &number.to_string());
+            let number: u16 = number.ok_or_else(|| {
+                let failure = Failure::usage(format!("'{key}' is not a LUN"));
+                here(failure.advise(format!("write a number from 0 to {LUN_MAX}")))
+            })?;
+            let words = lun::parse(text).map_err(here)?;
+            let of = if file.targets.len() > 1 { format!(" of {}", target.name) } else { String::new() };
+            let one = SeenLun::new(format!("LUN {number}{of}"), words.clone());
+            one.check(text, &seen).map_err(here)?;
+            seen.push(one);
+            luns.insert(number, words);
+        }
+        all.push(luns);
+    }
+    Ok(all)
+}
+
+fn wrong(index: usize, key: &str, failure: Failure) -> Misplaced {
+    Misplaced::at(&["target", &index.to_string(), key], failure)
+}
+
+fn lun_is_wrong(index: usize, key: &str, failure: Failure) -> Misplaced {
+    Misplaced::at(&["target", &index.to_string(), "luns", key], failure)
+}
+
+/// A LUN among others. They must not share what tells them apart or what they keep: an initiator takes two disks of
+/// one serial number for two paths to one disk, and two LUNs over one file do not know of each other's reservations and
+/// atomic commands.
+struct SeenLun {
+    name: String,
+    words: LunWords,
+    medium: Option<PathBuf>,
+}
+
+impl SeenLun {
+    fn new(name: String, words: LunWords) -> SeenLun {
+        let place = words.url.split('?').next().unwrap_or_default();
+        let medium = std::fs::canonicalize(place.strip_prefix("file:").unwrap_or(place)).ok();
+        SeenLun { name, words, medium }
+    }
+
+    fn check(&self, text: &str, others: &[SeenLun]) -> Result<(), Failure> {
+        let words = &self.words;
+        if let Some(path) = &words.aptpl {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            if !folder.unwrap_or(Path::new(".")).is_dir() || path.is_dir() {
+                let what = format!("{text}: aptpl={} cannot be a file", path.display());
+                let advice = "name a file, which need not exist, in a folder that does";
+                return Err(Failure::usage(what).advise(advice));
+            }
+        }
+        for other in others {
+            let before = &other.words;
+            let what = if self.medium.is_some() && self.medium == other.medium {
+                if words.read_only && before.read_only {
+                    continue;
+                }
+                "the same file or device"
+            } else if words.serial.is_some() && words.serial == before.serial {
+                "the same serial"
+            } else if words.aptpl.is_some() && words.aptpl == before.aptpl {
+                "the same aptpl file"
+            } else {
+                continue;
+            };
+            return Err(Failure::usage(format!("{text}: {} has {what}", other.name))
+                .advise("give each LUN its own; only read-only LUNs (ro) may share a file or device"));
+        }
+        Ok(())
+    }
+}
+
+fn users_of(target: &TargetEntry) -> Result<Vec<ChapUser>, Failure> {
+    let Some(chap) = &target.chap else { return Ok(Vec::new()) };
+    Ok(vec![chap_pair(chap, target.mutual_chap.as_deref())?])
+}
+
+/// Who may ask for names: `None`, who may log in to a target.
+///
+/// # Errors
+/// The credentials are none.
+pub fn discovery(file: &TargetFile) -> Result<Option<Vec<ChapUser>>, Misplaced> {
+    let entry = &file.discovery;
+    match entry.chap.as_deref() {
+        None => Ok(None),
+        Some("none") => Ok(Some(Vec::new())),
+        Some(chap) => match chap_pair(chap, entry.mutual_chap.as_deref()) {
+            Ok(user) => Ok(Some(vec![user])),
+            Err(failure) => Err(Misplaced::at(&["discovery", "chap"], failure)),
+        },
+    }
+}
+
+fn chap_pair(chap: &str, mutual: Option<&str>) -> Result<ChapUser, Failure> {
+    chap_user(credentials(chap)?, mutual.map(credentials).transpose()?).map_err(|error| {
+        Failure::usage(error).advise("use a different secret for mutual CHAP than for the initiator")
+    })
+}
+
+/// Parses `USER:SECRET`, `@FILE` or `env:VARIABLE`. Errors never include the secret.
+fn credentials(text: &str) -> Result<Credentials, Failure> {
+    let (found, place) = if let Some(path) = text.strip_prefix('@') {
+        let content = std::fs::read_to_string(path)
+            .map_err(|error| Failure::usage(format!("cannot read the CHAP secret from {path}: {error}")))?;
+        (content.trim_end_matches(['\n', '\r']).to_string(), format!(" in the file {path}"))
+    } else if let Some(variable) = text.strip_prefix("env:") {
+        let content = std::env::var(variable)
+            .map_err(|error| Failure::usage(format!("environment variable {variable}: {error}")))?;
+        (content, format!(" in the environment variable {variable}"))
+    } else {
+        (text.to_string(), String::new())
+    };
+    match found.split_once(':') {
+        Some((user, secret)) if !user.is_empty() && !secret.is_empty() => Ok(Credentials::new(user, secret)),
+        _ => Err(Failure::usage(format!("the CHAP credentials{place} are not of the form USER:SECRET"))
+            .advise("write the user name, a colon and the secret")),
+    }
+}
+
+/// The portals of a file.
+///
+/// # Errors
+/// The first that is none.
+pub fn portals(file: &TargetFile) -> Result<Vec<Portal>, Misplaced> {
+    let mut portals = Vec::new();
+    for (index, PortalEntry { listen, advertise, group }) in file.portals.iter().enumerate() {
+        let here = |key, failure| Misplaced::at(&["portal", &index.to_string(), key], failure);
+        let address = address(listen).map_err(|failure| here("listen", failure))?;
+        if let Some(text) = advertise {
+            check_advertised(text).map_err(|failure| here("advertise", failure))?;
+        }
+        portals.push(Portal { listen: address, advertise: advertise.clone(), group: group.get() });
+    }
+    Ok(portals)
+}
+
+/// The address that a portal's text names.
+///
+/// # Errors
+/// It names none.
+pub fn address(text: &str) -> Result<SocketAddr, Failure> {
+    let wrong = |what: String| {
+        Failure::usage(format!("{text}: {what}"))
+            .advise("write ADDRESS:PORT, such as 127.0.0.1:3260 or [::1]:0")
+    };
+    // An address alone means the port that IANA gave iSCSI.
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, 3260));
+    }
+    let found = text.to_socket_addrs().map_err(|error| wrong(error.to_string()))?.next();
+    found.ok_or_else(|| wrong("no such host".to_string()))
+}
+
+/// What discovery answers must be `host:port` (RFC 7143, 13.8): whether the name exists is known where it is used.
+fn check_advertised(text: &str) -> Result<(), Failure> {
+    let clean = |host: &str| {
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
+    };
+    let is_host = text.rsplit_once(':').is_some_and(|(host, port)| {
+        clean(host) && host.len() <= 253 && port.parse::<u16>().is_ok_and(|port| port != 0)
+    });
+    if is_host || text.parse::<SocketAddr>().is_ok_and(|address| address.port() != 0) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("{text} is not an address for initiators"))
+        .advise("write HOST:PORT, such as 203.0.113.5:3260, [2001:db8::5]:3260 or san.example:3260"))
+}
+
+/// RFC 7143, 4.2.7: one of three types, at most 223 bytes, of ASCII what RFC 3722 leaves: lower-case letters,
+/// digits, and `-.:`. An initiator that folds the case would look for another name than an upper-case one.
+fn check_name(name: &str) -> Result<(), Failure> {
+    let clean =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.' | b':');
+    let hex = |text: &str, lens: &[usize]| {
+        lens.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let dated = |text: &str| {
+        let (date, authority) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |text: &str, len| text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit());
+        let date = date.split_once('-').is_some_and(|(year, month)| digits(year, 4) && digits(month, 2));
+        date && !authority.is_empty() && authority.bytes().all(clean)
+    };
+    let is_name = match name.split_once('.') {
+        Some(("iqn", rest)) => dated(rest),
+        Some(("eui", rest)) => hex(rest, &[16]),
+        Some(("naa", rest)) => hex(rest, &[16, 32]),
+        _ => false,
+    };
+    if is_name && name.len() <= 223 {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("{name} is not an iSCSI name"))
+        .advise("write iqn.YEAR-MONTH.reversed.domain:anything, such as iqn.2026-11.io.brunt:t0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file::{DEFAULT_PORTAL, first_group};
+    use super::*;
+
+    fn file(targets: &[(&str, &[&str])]) -> TargetFile {
+        let targets = targets.iter().map(|(name, luns)| TargetEntry {
+            name: name.to_string(),
+            chap: None,
+            mutual_chap: None,
+            luns: luns.iter().enumerate().map(|(lun, text)| (lun.to_string(), text.to_string())).collect(),
+        });
+        let portal =
+            PortalEntry { listen: DEFAULT_PORTAL.to_string(), advertise: None, group: first_group() };
+        TargetFile::of(vec![portal], targets.collect())
+    }
+
+    /// LUNs that would be taken for one another, or spoil each other's data, are refused, in other targets as well.
+    #[test]
+    fn luns_are_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("disk.img");
+        std::fs::write(&disk, [0; 512]).unwrap();
+        let path = disk.display().to_string();
+        let check = |luns: &[&str], apart: bool| {
+            let luns: Vec<String> = luns.iter().map(|lun| lun.replace("FILE", &path)).collect();
+            let luns: Vec<&str> = luns.iter().map(String::as_str).collect();
+            assert_eq!(describe(&file(&[("iqn.2026-11.io:a", &luns)])).is_ok(), apart, "{luns:?}");
+            let (first, rest) = luns.split_at(1);
+            let two = file(&[("iqn.2026-11.io:a", first), ("iqn.2026-11.io:b", rest)]);
+            assert_eq!(describe(&two).is_ok(), apart, "{luns:?}");
+        };
+        check(&["memory:1M", "memory:1M", "null:1M,serial=a", "FILE"], true);
+        check(&["null:1M,serial=a", "memory:1M", "memory:1M,serial=a"], false);
+        check(&["FILE", "file:FILE?direct=no"], false);
+        check(&["FILE,ro", "FILE"], false);
+        check(&["FILE,ro", "FILE,ro"], true);
+        check(&["null:1M,aptpl=FILE.pr", "null:1M"], true);
+        check(&["null:1M,aptpl=FILE.pr", "null:1M,aptpl=FILE.pr"], false);
+        check(&["null:1M,aptpl=/nonexistent/folder/pr"], false);
+    }
+
+    /// What is wrong is found where it is.
+    #[test]
+    fn keys_of_mistakes() {
+        let check = |file: &TargetFile, key: &[&str]| match targets(file) {
+            Ok(_) => panic!("{file:?} is right"),
+            Err(wrong) => assert_eq!(wrong.key, key),
+        };
+        let (a, b) = ("iqn.2026-11.io:a", "iqn.2026-11.io:b");
+        check(&file(&[(a, &[]), ("b", &[])]), &["target", "1", "name"]);
+        check(&file(&[(a, &[]), (a, &[])]), &["target", "1", "name"]);
+        check(&file(&[(a, &["null:1M"]), (b, &["null:1M", "null:0"])]), &["target", "1", "luns", "1"]);
+        let mut odd = file(&[(a, &["null:1M"])]);
+        odd.targets[0].luns.insert("16384".into(), "null:1M".into());
+        check(&odd, &["target", "0", "luns", "16384"]);
+        let mut secret = file(&[(a, &[])]);
+        secret.targets[0].chap = Some("nocolon".into());
+        check(&secret, &["target", "0", "chap"]);
+        secret.targets[0].chap = Some("me:twice".into());
+        secret.targets[0].mutual_chap = Some("you:twice".into());
+        check(&secret, &["target", "0", "chap"]);
+    }
+
+    #[test]
+    fn addresses() {
+        assert!(address("nowhere").is_err());
+        assert_eq!(address("[::1]:0").unwrap().port(), 0);
+        assert_eq!(address("::1").unwrap().port(), 3260);
+        for good in ["203.0.113.5:3260", "[2001:db8::5]:3261", "san-1.example:1"] {
+            assert!(check_advertised(good).is_ok(), "{good}");
+        }
+        for bad in ["203.0.113.5", "2001:db8::5:3261", "san example:1", "san:0", ":3260", "a,1:1", "a:65536"]
+        {
+            assert!(check_advertised(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_read() {
+        assert!(credentials("nocolon").is_err());
+        assert!(credentials("@/nonexistent/secret").is_err());
+        assert_eq!(credentials("me:a:b").unwrap().user, "me");
+    }
+
+    /// A name that initiators could not use is refused before anybody tries.
+    #[test]
+    fn names() {
+        for name in
+            ["iqn.2026-11.io.brunt:t0", "iqn.1992-08.com.x", "eui.02004567A425678D", "naa.52004567ba64678d"]
+        {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        let long = format!("iqn.2026-11.io:{}", "a".repeat(223));
+        for name in
+            ["t0", "iqn.", "iqn.brunt", "iqn.2026-11.", "iqn.2026-11.io.brunt:T0", "iqn.26-11.io", &long]
+        {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        for name in
+            ["iqn.2026-11.io.brunt:a b", "iqn.2026-11.io.brunt:a,1", "eui.1234", "naa.", "IQN.2026-11.io"]
+        {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
+}

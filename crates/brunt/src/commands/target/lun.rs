@@ -1,0 +1,167 @@
+//! A LUN as `--lun` and a file describe it: a device URL, then options behind commas. Read when a LUN is opened. The
+//! one rule: options come off the end as long as they are ones, so that a path may hold commas.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brunt_block::open_url;
+use brunt_core::units::parse_size;
+use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunOptions};
+
+use crate::cli::Failure;
+use crate::devices;
+
+/// What stands behind the commas of a LUN.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LunWords {
+    pub url: String,
+    thin: bool,
+    pub read_only: bool,
+    removable: bool,
+    write_back: bool,
+    pub serial: Option<String>,
+    pub aptpl: Option<PathBuf>,
+    sanitize_bytes_per_second: Option<u64>,
+}
+
+pub const LUN_HELP: &str = "options of a LUN are thin, thick, ro, removable, wb, wt, block=512, block=4096, \
+    serial=TEXT, aptpl=FILE, sanitize=SIZE";
+
+/// Takes options off the end as long as they are ones, so that a path may hold commas.
+pub fn parse(text: &str) -> Result<LunWords, Failure> {
+    let mut words = LunWords::default();
+    let mut rest = text;
+    let mut block = None;
+    let mut seen: Vec<&str> = Vec::new();
+    while let Some((front, word)) = rest.rsplit_once(',') {
+        let (key, value) = word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value)));
+        let group = match (key, value) {
+            ("thin" | "thick", None) => {
+                words.thin = key == "thin";
+                "thin or thick"
+            }
+            ("wb" | "wt", None) => {
+                words.write_back = key == "wb";
+                "wb or wt"
+            }
+            ("ro", None) => {
+                words.read_only = true;
+                key
+            }
+            ("removable", None) => {
+                words.removable = true;
+                key
+            }
+            ("block", Some("512" | "4096")) => {
+                block = value;
+                key
+            }
+            ("serial", Some(serial)) if !serial.is_empty() && serial.len() <= 36 && serial.is_ascii() => {
+                words.serial = Some(serial.to_string());
+                key
+            }
+            ("aptpl", Some(path)) if !path.is_empty() => {
+                words.aptpl = Some(PathBuf::from(path));
+                key
+            }
+            ("sanitize", Some(size)) if parse_size(size).is_ok_and(|size| size > 0) => {
+                words.sanitize_bytes_per_second = parse_size(size).ok();
+                key
+            }
+            // A comma in a path, if there is such a file, or among a URL's own options, which the URL's
+            // reader judges; a mistake otherwise.
+            _ if Path::new(rest).exists() || rest.contains(['?', '[']) => break,
+            _ => {
+                return Err(Failure::usage(format!("{text}: unknown option '{word}'")).advise(LUN_HELP));
+            }
+        };
+        if seen.contains(&group) {
+            return Err(Failure::usage(format!("{text}: {group} is given twice")).advise(LUN_HELP));
+        }
+        seen.push(group);
+        rest = front;
+    }
+    words.url = rest.to_string();
+    if let Some(block) = block {
+        words.url.push(if rest.contains('?') { '&' } else { '?' });
+        words.url.push_str("block=");
+        words.url.push_str(block);
+    }
+    Ok(words)
+}
+
+/// Opens a LUN.
+///
+/// # Errors
+/// Its device does not open, or cannot be what its options promise.
+pub fn open(text: &str, words: &LunWords, lun: u16, target_name: &str) -> Result<Arc<LogicalUnit>, Failure> {
+    let words = words.clone();
+    let backend =
+        open_url(&words.url).map_err(|error| devices::open_failure(&error, format!("{text}: {error}")))?;
+    let options = LunOptions {
+        thin: words.thin,
+        read_only: words.read_only || backend.info().read_only,
+        removable: words.removable,
+        write_cache: words.write_back,
+        serial: words.serial.unwrap_or_else(|| serial_of(target_name, lun)),
+        target_name: target_name.to_string(),
+        store: words.aptpl.map(|path| Arc::new(FileStore::new(path)) as _),
+        sanitize_bytes_per_second: words.sanitize_bytes_per_second,
+        ..LunOptions::default()
+    };
+    LogicalUnit::new(backend, options).map_err(|error| Failure::usage(format!("{text}: {error}")))
+}
+
+/// The same for the same target and LUN after a restart: initiators know a disk again by it. FNV-1a.
+fn serial_of(target_name: &str, lun: u16) -> String {
+    let hash = target_name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{:010x}{lun:04x}", hash >> 24)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Options come off the end, in any order, and nothing else does.
+    #[test]
+    fn lun_options() {
+        let check = |text, expected: LunWords| assert_eq!(parse(text).unwrap(), expected, "{text}");
+        let plain = |url: &str| LunWords { url: url.into(), ..LunWords::default() };
+        check("memory:1GiB", plain("memory:1GiB"));
+        check(
+            "memory:1GiB,thin,wb,serial=a",
+            LunWords { thin: true, write_back: true, serial: Some("a".into()), ..plain("memory:1GiB") },
+        );
+        check("null:1GiB,block=4096", plain("null:1GiB?block=4096"));
+        check(
+            "file:x?size=1M,ro,block=512",
+            LunWords { read_only: true, ..plain("file:x?size=1M&block=512") },
+        );
+        check("x,sanitize=8MiB", LunWords { sanitize_bytes_per_second: Some(8 << 20), ..plain("x") });
+        check(
+            "memory:1M?fault=busy,p=0.5&delay=exp:1ms,servers=4",
+            plain("memory:1M?fault=busy,p=0.5&delay=exp:1ms,servers=4"),
+        );
+        check(
+            "array:raid0,[null:1M],[null:1M],ro",
+            LunWords { read_only: true, ..plain("array:raid0,[null:1M],[null:1M]") },
+        );
+        check("x,aptpl=/a/b", LunWords { aptpl: Some("/a/b".into()), ..plain("x") });
+    }
+
+    /// Mistakes are named.
+    #[test]
+    fn wrong_lun_options() {
+        for text in [
+            "memory:1GiB,fast",
+            "null:1M,block=520",
+            "null:1M,thin,thick",
+            "null:1M,serial=",
+            "null:1M,sanitize=0",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}
