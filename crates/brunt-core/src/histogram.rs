@@ -3,7 +3,6 @@
 //!
 //! The rule: merge histograms, never average their percentiles.
 
-use hdrhistogram::Histogram as Hdr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Nanos;
@@ -12,33 +11,95 @@ use crate::Nanos;
 /// percentiles; [`Histogram::max`] and [`Histogram::mean`] stay exact.
 pub const NANOS_MAX: u64 = 1 << 43;
 
-/// Three digits: a percentile is at most 0.1 % above the latency it stands for.
-const SIGNIFICANT_DIGITS: u8 = 3;
+/// Buckets of an octave, the latencies from a power of two up to the next: 1024, so that a bucket is at most
+/// 0.1 % of its latencies wide. Below 2048 ns each nanosecond has its own, and below 1024 ns they are one octave.
+const OCTAVE: usize = 1024;
 
-/// Counts by latency, with exact count, sum, minimum and maximum. 270 KiB, allocated once.
+/// Counts by latency, with exact count, sum, minimum and maximum.
+///
+/// Buckets are linear within an octave, as HdrHistogram's with three significant digits are. Only the octaves from
+/// the shortest to the longest latency that was counted have memory: 8 KiB each, 280 KiB for all 35 of them. An
+/// empty histogram has none.
 #[derive(Clone)]
 pub struct Histogram {
-    counts: Hdr<u64>,
+    /// Bucket that `counts` begins with: the first of an octave.
+    first: usize,
+    counts: Vec<u64>,
+    count: u64,
     sum: u128,
     min: u64,
     max: u64,
 }
 
+/// The bucket of a latency.
+#[inline]
+fn bucket_of(latency: u64) -> usize {
+    let latency = latency.min(NANOS_MAX);
+    // How far the octave of 1024 ns and up, the finest, is below this one.
+    let shift = 53 - (latency | OCTAVE as u64).leading_zeros();
+    shift as usize * OCTAVE + (latency >> shift) as usize
+}
+
+/// The shortest and the longest latency of a bucket.
+fn ends(bucket: usize) -> (u64, u64) {
+    let shift = (bucket / OCTAVE).saturating_sub(1);
+    let low = ((bucket - shift * OCTAVE) as u64) << shift;
+    (low, low + (1 << shift) - 1)
+}
+
 impl Histogram {
     /// An empty one.
-    pub fn new() -> Histogram {
-        let counts =
-            Hdr::new_with_bounds(1, NANOS_MAX, SIGNIFICANT_DIGITS).expect("the bounds are constants");
-        Histogram { counts, sum: 0, min: u64::MAX, max: 0 }
+    pub const fn new() -> Histogram {
+        Histogram { first: 0, counts: Vec::new(), count: 0, sum: 0, min: u64::MAX, max: 0 }
     }
 
-    /// Counts one latency.
+    /// Counts one latency. Allocates when its octave is the first of its kind.
     #[inline]
     pub fn record(&mut self, latency: Nanos) {
-        self.counts.saturating_record(latency.0);
+        *self.bucket(bucket_of(latency.0)) += 1;
+        self.count += 1;
         self.sum += u128::from(latency.0);
         self.min = self.min.min(latency.0);
         self.max = self.max.max(latency.0);
+    }
+
+    /// Counts a bucket read from a file, whose counts may be anything. The sum, minimum and maximum are then those
+    /// of the bucket's edge, 0.1 % off at most.
+    pub fn record_bucket(&mut self, latency: Nanos, count: u64) {
+        if count > 0 {
+            let counted = self.bucket(bucket_of(latency.0));
+            *counted = counted.saturating_add(count);
+            self.count = self.count.saturating_add(count);
+            self.sum = self.sum.saturating_add(u128::from(latency.0) * u128::from(count));
+            self.min = self.min.min(latency.0);
+            self.max = self.max.max(latency.0);
+        }
+    }
+
+    /// A bucket's count.
+    #[inline]
+    fn bucket(&mut self, bucket: usize) -> &mut u64 {
+        if bucket.wrapping_sub(self.first) >= self.counts.len() {
+            self.reach(bucket, bucket);
+        }
+        &mut self.counts[bucket - self.first]
+    }
+
+    /// Makes room for the octaves of two buckets and all between them.
+    #[cold]
+    fn reach(&mut self, low: usize, high: usize) {
+        let low = low / OCTAVE * OCTAVE;
+        let end = (high / OCTAVE + 1) * OCTAVE;
+        if self.counts.is_empty() {
+            self.first = low;
+        }
+        if low < self.first {
+            self.counts.splice(..0, std::iter::repeat_n(0, self.first - low));
+            self.first = low;
+        }
+        if end > self.first + self.counts.len() {
+            self.counts.resize(end - self.first, 0);
+        }
     }
 
     /// Adds everything that `other` counted.
@@ -46,8 +107,13 @@ impl Histogram {
         if other.is_empty() {
             return;
         }
-        self.counts.add(&other.counts).expect("all histograms have the same bounds");
-        self.sum += other.sum;
+        self.reach(other.first, other.first + other.counts.len() - 1);
+        let at = other.first - self.first;
+        for (mine, theirs) in self.counts[at..].iter_mut().zip(&other.counts) {
+            *mine = mine.saturating_add(*theirs);
+        }
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
     }
@@ -55,19 +121,19 @@ impl Histogram {
     /// Forgets everything and keeps the memory.
     pub fn clear(&mut self) {
         if !self.is_empty() {
-            self.counts.reset();
-            (self.sum, self.min, self.max) = (0, u64::MAX, 0);
+            self.counts.fill(0);
+            (self.count, self.sum, self.min, self.max) = (0, 0, u64::MAX, 0);
         }
     }
 
     /// How many were recorded.
     pub fn count(&self) -> u64 {
-        self.counts.len()
+        self.count
     }
 
     /// Whether none were.
     pub fn is_empty(&self) -> bool {
-        self.counts.is_empty()
+        self.count == 0
     }
 
     /// The exact mean in nanoseconds; `None` when empty.
@@ -90,41 +156,38 @@ impl Histogram {
         (!self.is_empty()).then_some(Nanos(self.max))
     }
 
-    /// The latency that `percent` of all are at or below (`99.9` for p99.9), at most 0.1 % too long.
+    /// The latency that `percent` of all are at or below (`99.9` for p99.9), at most 0.1 % too long. Of 0 percent,
+    /// the minimum.
     pub fn percentile(&self, percent: f64) -> Option<Nanos> {
-        (!self.is_empty()).then(|| {
-            let value = self.counts.value_at_percentile(percent);
-            Nanos(value.clamp(self.min, self.max))
-        })
+        if percent <= 0.0 {
+            return self.min();
+        }
+        let rank = ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        let mut below = 0;
+        let (longest, _) = self.buckets().find(|(_, count)| {
+            below += count;
+            below >= rank
+        })?;
+        Some(Nanos(longest.0.clamp(self.min, self.max)))
     }
 
     /// The share of latencies at or below `limit`, 0 to 1; `None` when empty.
     pub fn share_at_or_below(&self, limit: Nanos) -> Option<f64> {
-        (!self.is_empty()).then(|| self.counts.quantile_below(limit.0.min(NANOS_MAX)))
+        let end = (bucket_of(limit.0) + 1).saturating_sub(self.first).min(self.counts.len());
+        let below: u64 = self.counts[..end].iter().sum();
+        (!self.is_empty()).then(|| below as f64 / self.count as f64)
     }
 
     /// Every bucket that counted something, shortest first: its longest latency and its count. What
     /// a file keeps, and what [`Histogram::record_bucket`] takes back.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> + '_ {
-        self.counts
-            .iter_recorded()
-            .map(|bucket| (Nanos(bucket.value_iterated_to()), bucket.count_since_last_iteration()))
+        let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counted.map(|(i, &count)| (Nanos(ends(self.first + i).1), count))
     }
 
     /// The shortest latency that is counted in the same bucket as `latency`.
     pub fn bucket_low(&self, latency: Nanos) -> Nanos {
-        Nanos(self.counts.lowest_equivalent(latency.0))
-    }
-
-    /// Counts a bucket read from a file. The sum, minimum and maximum are then those of the
-    /// bucket's edge, 0.1 % off at most.
-    pub fn record_bucket(&mut self, latency: Nanos, count: u64) {
-        if count > 0 {
-            self.counts.saturating_record_n(latency.0, count);
-            self.sum += u128::from(latency.0) * u128::from(count);
-            self.min = self.min.min(latency.0);
-            self.max = self.max.max(latency.0);
-        }
+        Nanos(ends(bucket_of(latency.0)).0)
     }
 }
 
@@ -150,13 +213,13 @@ impl Serialize for Histogram {
     }
 }
 
-/// The same histogram again, to the bit. Takes 270 KiB whatever was sent: who reads from a peer limits how many.
+/// The same histogram again, to the bit. Takes up to 280 KiB: who reads from a peer limits how many.
 impl<'de> Deserialize<'de> for Histogram {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Histogram, D::Error> {
         let Sparse { sum_high, sum_low, min, max, buckets } = Sparse::deserialize(from)?;
         let mut histogram = Histogram::new();
         for (latency, count) in buckets {
-            histogram.counts.saturating_record_n(latency, count);
+            histogram.record_bucket(Nanos(latency), count);
         }
         histogram.sum = u128::from(sum_high) << 64 | u128::from(sum_low);
         (histogram.min, histogram.max) = (min, max);
@@ -209,6 +272,41 @@ mod tests {
         }
         let mean = all.iter().sum::<u64>() as f64 / all.len() as f64;
         assert!((histogram.mean().unwrap() - mean).abs() < 1e-6 * mean);
+    }
+
+    /// Buckets follow each other without a gap or a common latency, and stand in result files: their edges never move.
+    #[test]
+    fn buckets_are_frozen() {
+        let mut next = 0;
+        for bucket in 0..=bucket_of(NANOS_MAX) {
+            let (low, high) = ends(bucket);
+            assert!(low == next && high >= low, "{bucket}: {low} to {high} after {next}");
+            assert!((high - low) as f64 <= low as f64 * 0.001, "{bucket}: {low} to {high}");
+            assert_eq!([low, high.min(NANOS_MAX)].map(bucket_of), [bucket, bucket]);
+            next = high + 1;
+        }
+        assert_eq!(bucket_of(u64::MAX), bucket_of(NANOS_MAX));
+        let edges = [0, 2047, 2048, 1_000_000, 5_000_000_000].map(|latency| ends(bucket_of(latency)));
+        let frozen =
+            [(0, 0), (2047, 2047), (2048, 2049), (999_936, 1_000_447), (4_999_610_368, 5_003_804_671)];
+        assert_eq!(edges, frozen);
+    }
+
+    /// Memory is taken for what was counted, and grows towards both ends without moving a count.
+    #[test]
+    fn memory_is_that_of_what_was_counted() {
+        let mut histogram = Histogram::new();
+        assert_eq!(histogram.counts.capacity(), 0);
+        for (i, nanos) in [70_000, 90_000, 3_000_000, 40, NANOS_MAX, 0, 70_000].into_iter().enumerate() {
+            histogram.record(Nanos(nanos));
+            assert_eq!(histogram.buckets().map(|(_, count)| count).sum::<u64>(), i as u64 + 1);
+            if i == 1 {
+                assert_eq!(histogram.counts.len(), OCTAVE);
+            }
+        }
+        assert_eq!(histogram.counts.len() * size_of::<u64>(), 35 * 8192);
+        let counted: Vec<u64> = histogram.buckets().map(|(_, count)| count).collect();
+        assert_eq!(counted, [1, 1, 2, 1, 1, 1]);
     }
 
     /// Merging parts is the same as having counted all, and a file's round trip keeps percentiles.

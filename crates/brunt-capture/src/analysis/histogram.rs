@@ -7,35 +7,25 @@ use serde::{Deserialize, Serialize};
 
 use super::latency::Quantiles;
 
-/// A distribution of latencies. Takes 270 KiB from the first one on.
+/// A distribution of latencies. Takes 8 KiB for each octave of them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct OperationLatency(Option<Box<Histogram>>);
+pub struct OperationLatency(Histogram);
 
 impl OperationLatency {
     /// Adds one.
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        match &mut self.0 {
-            Some(histogram) => histogram.record(Nanos(ns)),
-            None => self.begin(ns),
-        }
-    }
-
-    #[cold]
-    fn begin(&mut self, ns: u64) {
-        self.0.insert(Box::default()).record(Nanos(ns));
+        self.0.record(Nanos(ns));
     }
 
     /// Adds another's.
     pub fn merge(&mut self, other: &OperationLatency) {
-        if let Some(other) = &other.0 {
-            self.0.get_or_insert_default().merge(other);
-        }
+        self.0.merge(&other.0);
     }
 
     /// How many were shorter than each of `limits`, which ascend and are powers of two, in nanoseconds.
     pub fn counts_below(&self, limits: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let mut buckets = self.0.iter().flat_map(|histogram| histogram.buckets()).peekable();
+        let mut buckets = self.0.buckets().peekable();
         let mut below = 0;
         let count = |limit: u64| {
             // Buckets end at powers of two, so that none is on both sides.
@@ -52,20 +42,19 @@ impl Quantiles for OperationLatency {
     const ERROR_PERCENT: f64 = 0.1;
 
     fn count(&self) -> u64 {
-        self.0.as_ref().map_or(0, |histogram| histogram.count())
+        self.0.count()
     }
 
     fn sum_ns(&self) -> u64 {
-        self.0.as_ref().map_or(0, |histogram| histogram.sum_nanos().try_into().unwrap_or(u64::MAX))
+        self.0.sum_nanos().try_into().unwrap_or(u64::MAX)
     }
 
     fn max_ns(&self) -> u64 {
-        self.0.as_ref().and_then(|histogram| histogram.max()).map_or(0, |max| max.0)
+        self.0.max().map_or(0, |max| max.0)
     }
 
     fn quantile_ns(&self, q: f64) -> u64 {
-        let percentile = self.0.as_ref().and_then(|histogram| histogram.percentile(100.0 * q));
-        percentile.map_or(0, |nanos| nanos.0)
+        self.0.percentile(100.0 * q).map_or(0, |nanos| nanos.0)
     }
 }
 

@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for Analysis {
 }
 
 impl Analysis {
-    /// Nothing seen yet. All together keep below 60 MB, and 270 KiB for each kind of operation.
+    /// Nothing seen yet. All together keep below 60 MB, and at most 280 KiB for each kind of operation.
     pub fn new() -> Analysis {
         Analysis { all: Analyses::default(), pending: Vec::with_capacity(EVENTS_PENDING) }
     }
