@@ -48,7 +48,7 @@ struct Protocols<S> {
 struct DirectionStream<'a, S> {
     conversation: &'a mut Conversation,
     protocols: &'a mut Protocols<S>,
-    flow: Flow,
+    flow: &'a Flow,
 }
 
 impl<S: Sink> StreamSink for DirectionStream<'_, S> {
@@ -59,7 +59,7 @@ impl<S: Sink> StreamSink for DirectionStream<'_, S> {
             Piece::Data(bytes) => {
                 let Protocols { dissectors, ids, sink } = &mut *self.protocols;
                 let mut out = Out { sink, ids, ledger, memory };
-                return dissectors.on_bytes(self.conversation, &self.flow, bytes, time_ns, &mut out);
+                return dissectors.on_bytes(self.conversation, self.flow, bytes, time_ns, &mut out);
             }
             Piece::Hole(len) => Gap::Hole(len),
             Piece::Jump => Gap::Jump,
@@ -73,7 +73,7 @@ impl<S: Sink> DirectionStream<'_, S> {
     fn on_gap(&mut self, gap: Gap, ledger: &mut Ledger, memory: &mut Memory) {
         let Protocols { dissectors, ids, sink } = &mut *self.protocols;
         let mut out = Out { sink, ids, ledger, memory };
-        dissectors.on_gap(self.conversation, &self.flow, gap, &mut out);
+        dissectors.on_gap(self.conversation, self.flow, gap, &mut out);
     }
 }
 
@@ -343,7 +343,7 @@ impl<S: Sink> Pipeline<S> {
             if direction == 0 { (&mut low[0], &mut high[0]) } else { (&mut high[0], &mut low[0]) };
         if tcp.flags.ack() && other.on_ack(tcp.ack) {
             let flow = Flow::new(destination, source, Transport::Tcp, number, direction ^ 1);
-            let mut stream = DirectionStream { conversation, protocols, flow };
+            let mut stream = DirectionStream { conversation, protocols, flow: &flow };
             other.settle(&mut StreamContext { out: &mut stream, ledger, memory });
         }
         if tcp.payload.wire_len == 0 {
@@ -351,12 +351,12 @@ impl<S: Sink> Pipeline<S> {
         }
         connection.carried_data = true;
         let flow = Flow::new(source, destination, Transport::Tcp, number, direction);
-        let mut stream = DirectionStream { conversation, protocols, flow };
+        let mut stream = DirectionStream { conversation, protocols, flow: &flow };
         let mut to = StreamContext { out: &mut stream, ledger, memory };
         mine.on_segment(seq, tcp.payload, time_ns, &mut to);
         let standing = stream.conversation.standing(direction);
         if standing == Standing::GaveUp {
-            stream.protocols.dissectors.claim_again(stream.conversation, &stream.flow, tcp.payload.bytes);
+            stream.protocols.dissectors.claim_again(stream.conversation, stream.flow, tcp.payload.bytes);
         }
         standing == Standing::Framed
     }
@@ -420,7 +420,7 @@ impl<S: Sink> Stages<S> {
             let flow = Flow::new(source, destination, Transport::Tcp, connection.number, direction);
             let mine = &mut connection.streams[usize::from(direction)];
             let (conversation, protocols) = (&mut connection.conversation, &mut self.protocols);
-            let mut stream = DirectionStream { conversation, protocols, flow };
+            let mut stream = DirectionStream { conversation, protocols, flow: &flow };
             let (ledger, memory) = (&mut self.ledger, &mut self.memory);
             mine.finish(&mut StreamContext { out: &mut stream, ledger, memory });
             let (dissectors, mut out) = self.split();

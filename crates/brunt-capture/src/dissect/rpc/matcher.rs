@@ -394,8 +394,9 @@ impl Matcher {
         bytes: &[u8],
         out: &mut Out<'_, S>,
     ) {
-        out.ledger.data_bytes += bytes.len() as u64;
-        sums.update(bytes, |at, run| emit_run(out.sink, out.ledger, target, at, run));
+        let (sink, ledger) = (&mut *out.sink, &mut *out.ledger);
+        ledger.data_bytes += bytes.len() as u64;
+        sums.update(bytes, |at, run| emit_run(sink, ledger, target, at, run));
     }
 
     /// A piece of data that was not seen.
