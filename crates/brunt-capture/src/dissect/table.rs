@@ -157,6 +157,7 @@ macro_rules! dissectors {
         /// Whose a connection is, and what is kept of it.
         #[derive(Debug, Default)]
         #[allow(clippy::large_enum_variant)] // almost all connections are of some protocol soon
+        #[repr(u8)] // a tag of its own, which every segment looks at, is read sooner than one hidden in a field
         pub enum Conversation {
             /// Nothing was seen of it yet.
             #[default]

@@ -131,11 +131,10 @@ impl Records {
     /// Whether record marks lead from header to header now.
     #[inline]
     pub fn standing(&self) -> Standing {
-        match self.state {
-            State::Mark | State::Fragment if self.found => Standing::Framed,
-            State::Ignored => Standing::GaveUp,
-            _ => Standing::Searching,
+        if self.found && matches!(self.state, State::Mark | State::Fragment) {
+            return Standing::Framed;
         }
+        if self.state == State::Ignored { Standing::GaveUp } else { Standing::Searching }
     }
 
     /// The next bytes.
