@@ -84,6 +84,7 @@ fn glance(report: &Report, source: &Source) -> Glance {
                     format!("{:.1} · {}", report.profile.outstanding_mean, report.profile.outstanding_max),
                 ),
             ],
+            parts: Vec::new(),
         },
         Card {
             name: "On the wire".into(),
@@ -94,6 +95,7 @@ fn glance(report: &Report, source: &Source) -> Glance {
                 data(bytes(|i| i.write_bytes), "data written"),
                 ("packets".into(), count(l.of("packets") as f64)),
             ],
+            parts: Vec::new(),
         },
         Card {
             name: "Missing from this report".into(),
@@ -111,6 +113,7 @@ fn glance(report: &Report, source: &Source) -> Glance {
                 ),
                 ("replies without call".into(), count(l.of("replies_unmatched") as f64)),
             ],
+            parts: Vec::new(),
         },
     ];
     Glance { facts: facts(report), cards, notices }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::chart::Chart;
-use crate::page::{Bars, Block, Card, Cell, Choice, Notice, Page, PageTable, Section, Tone};
+use crate::page::{Bars, Block, Card, CardPart, Cell, Choice, Notice, Page, PageTable, Section, Tone};
 
 const STYLE: &str =
     concat!(include_str!("../assets/uPlot.min.css"), "\n", include_str!("../assets/page.css"));
@@ -55,7 +55,7 @@ pub fn render(page: &Page) -> String {
                     @if !page.description.is_empty() { p.lede { (page.description) } }
                     section #glance aria-label="At a glance" {
                         (notices(&glance.notices))
-                        div.single[glance.cards.len() == 1] {
+                        div.single[matches!(&glance.cards[..], [card] if card.parts.is_empty())] {
                             @if !glance.cards.is_empty() {
                                 div.cards { @for card in &glance.cards { (self::card(card)) } }
                             }
@@ -133,10 +133,31 @@ fn notices(notices: &[Notice]) -> Markup {
 
 fn card(card: &Card) -> Markup {
     html! {
-        div.card {
+        div.card.wide[!card.parts.is_empty()] {
             h3 { (card.name) }
-            p.value { (card.value) " " span.pm { (card.uncertainty) } }
-            dl { @for (word, figure) in &card.details { div { dt { (word) } dd { (figure) } } } }
+            @if !card.parts.is_empty() {
+                div.parts { @for part in &card.parts { (self::part(part)) } }
+            }
+            @if !card.value.is_empty() { p.value { (card.value) " " span.pm { (card.uncertainty) } } }
+            (figures(&card.details))
+        }
+    }
+}
+
+fn part(part: &CardPart) -> Markup {
+    html! {
+        div.part.broken[part.broken] {
+            h4 { (part.name) " " span.pm { (part.when) } }
+            p.value { (part.value) " " span.pm { (part.uncertainty) } }
+            (figures(&part.details))
+        }
+    }
+}
+
+fn figures(list: &[(String, String)]) -> Markup {
+    html! {
+        @if !list.is_empty() {
+            dl { @for (word, figure) in list { div { dt { (word) } dd { (figure) } } } }
         }
     }
 }

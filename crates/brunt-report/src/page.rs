@@ -44,6 +44,25 @@ pub struct Card {
     pub uncertainty: String,
     /// Where and beside what: more figures, a word each.
     pub details: Vec<(String, String)>,
+    /// Figures side by side, one after the other in time; the card is as wide as the page then.
+    pub parts: Vec<CardPart>,
+}
+
+/// One of several figures of a card.
+#[derive(Clone, Debug, Default)]
+pub struct CardPart {
+    /// What it is of: "before".
+    pub name: String,
+    /// From when until when.
+    pub when: String,
+    /// Whether something was broken then.
+    pub broken: bool,
+    /// The figure with its unit.
+    pub value: String,
+    /// Its uncertainty.
+    pub uncertainty: String,
+    /// More figures, a word each.
+    pub details: Vec<(String, String)>,
 }
 
 /// How much something matters.

@@ -96,12 +96,14 @@ fn cards(info: &TraceInfo) -> Vec<Card> {
                 ("burstiness".into(), known(info.rate.dispersion)),
                 ("variation of times between".into(), known(info.rate.interarrival_variation)),
             ],
+            parts: Vec::new(),
         },
         Card {
             name: "Reads".into(),
             value: share(TraceOp::Read),
             uncertainty: String::new(),
             details: [("write".to_string(), share(TraceOp::Write))].into_iter().chain(others).collect(),
+            parts: Vec::new(),
         },
         Card {
             name: "Footprint".into(),
@@ -115,6 +117,7 @@ fn cards(info: &TraceInfo) -> Vec<Card> {
                     reuse.map_or("-".into(), |reuse| Unit::Share.show(reuse.first_use_share)),
                 ),
             ],
+            parts: Vec::new(),
         },
     ]
 }

@@ -13,7 +13,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::{DepthChoice, PageCache, RingChoice};
-use crate::degradation::{self, Degradation, FaultSpan, IntervalFigures, OverRuns};
+use crate::degradation::{
+    self, Degradation, FaultSpan, IntervalFigures, OverRuns, PhaseFigures, PhaseOverRuns,
+};
 use crate::event::{FaultGap, FaultRecord};
 use crate::experiment::ExperimentSummary;
 use crate::statistics::{Estimate, PointPrecision};
@@ -83,6 +85,9 @@ pub struct PointSummary {
     /// Effect of each fault, over all complete runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub degradation: Vec<OverRuns>,
+    /// Before, during and after the faults, over all complete runs; empty without faults.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseOverRuns>,
     /// Its runs, in chronological order.
     pub runs: Vec<RunSummary>,
 }
@@ -147,6 +152,9 @@ pub struct RunSummary {
     /// Injected faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultSummary>,
+    /// Before, during and after its faults; empty without faults.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseFigures>,
 }
 
 /// A fault in a run. Times are in seconds from the start of measuring; negative before it.
@@ -231,6 +239,14 @@ impl FaultSummary {
             cost: degradation::of_run(series, &spans, at),
         };
         records.iter().enumerate().map(summary).collect()
+    }
+
+    /// The phases that the faults of a run cut it into, with its intervals.
+    pub fn phases(faults: &[FaultSummary], series: &[IntervalFigures]) -> Vec<PhaseFigures> {
+        let span = |fault: &FaultSummary| FaultSpan { start_s: fault.start_s, end_s: fault.end_s };
+        let spans: Vec<(&str, FaultSpan)> =
+            faults.iter().map(|fault| (fault.name.as_str(), span(fault))).collect();
+        degradation::phases(series, &spans)
     }
 }
 
@@ -375,6 +391,7 @@ impl RunSummary {
             recording_wait_s: outcome.recording_wait.as_secs_f64(),
             doubts: slow_record(outcome).into_iter().map(|doubt| doubt.what).collect(),
             faults: Vec::new(),
+            phases: Vec::new(),
         }
     }
 
@@ -547,6 +564,7 @@ pub(crate) mod tests {
             recording_wait_s: 0.0,
             doubts: Vec::new(),
             faults: Vec::new(),
+            phases: Vec::new(),
         }
     }
 
@@ -581,6 +599,7 @@ pub(crate) mod tests {
             line_bits_per_second: BTreeMap::new(),
             precision: None,
             degradation: Vec::new(),
+            phases: Vec::new(),
             runs,
         }
     }

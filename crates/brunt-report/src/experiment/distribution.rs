@@ -39,6 +39,9 @@ pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
     let last = charts.pop().map(|chart| chart.caption(
         "Share of requests completed within a given time. The upper end is stretched: each step is ten times rarer. A curve ends at its slowest request.",
     ));
+    if points.all.iter().any(|point| !point.phases.is_empty()) {
+        section.prose("Of whole runs, faults included.");
+    }
     section.blocks.extend(charts.into_iter().chain(last).map(Block::of));
     if points.all.len() > POINTS_MAX {
         let more = points.all.len() - POINTS_MAX;

@@ -6,6 +6,7 @@ use brunt_result::degradation::{ALPHA, BAND_SHARE, HOLD, NOTICEABLE, OverRuns, r
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{FaultSummary, RunSummary, Summary};
 
+use super::phases;
 use super::points::{Points, told};
 use crate::chart::ShadedSpan;
 use crate::format::{Unit, count, three};
@@ -14,6 +15,17 @@ use crate::page::{Cell, PageTable, Section, Tone};
 /// `None` where nothing was broken.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let mut section = Section::new("Faults");
+    if phases::any(summary) {
+        let (table, left_out) = phases::table(summary, points);
+        section.table(table);
+        let more = match left_out {
+            0 => String::new(),
+            more => format!(" The first lines; {more} more are in summary.json."),
+        };
+        section.prose(format!(
+            "Means over runs with 95 % confidence intervals. Before: the level that the cost of a fault is measured against. After: from the end of the last fault to the end of the run, recovery included. p99: median over the intervals of a phase.{more}"
+        ));
+    }
     let mut rows = Vec::new();
     for point in &summary.points {
         rows.extend(point.degradation.iter().map(|fault| cost(points.full_name(point), fault)));
@@ -88,7 +100,7 @@ fn estimate(estimate: &Option<Estimate>, unit: Unit) -> Cell {
 }
 
 /// A share near zero has no useful half width as a share of itself.
-fn share(share: &Option<Estimate>) -> Cell {
+pub(super) fn share(share: &Option<Estimate>) -> Cell {
     share.map_or(Cell::Empty, |share| {
         let half =
             share.high.map_or(String::new(), |high| format!("± {}", three((high - share.mean) * 100.0)));
@@ -111,7 +123,7 @@ fn inconclusive(point: &str, fault: &OverRuns, times: f64) -> String {
 }
 
 /// After how many seconds, in how many runs never, and in how many noise left it open.
-fn answer(seconds: &Option<Estimate>, never: usize, open: usize) -> Cell {
+pub(super) fn answer(seconds: &Option<Estimate>, never: usize, open: usize) -> Cell {
     match (seconds, never, open) {
         (None, 0, 0) => Cell::Empty,
         (None, 0, _) => Cell::Verdict(Tone::Note, "inconclusive".into()),

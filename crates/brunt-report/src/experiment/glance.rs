@@ -10,12 +10,16 @@ use brunt_result::summary::{PointSummary, Summary};
 
 use super::details::Details;
 use super::points::{Points, told};
-use super::{links, losses};
+use super::{links, losses, phases};
 use crate::format::{Unit, count, plus_minus};
 use crate::page::{Card, Glance, Notice, Tone};
 
 /// Headline figures at most; the table has all.
 const CARDS_MAX: usize = 6;
+/// Of which point a card's figures are.
+const AT: &str = "at";
+/// The same where it was chosen for its rate.
+const HIGHEST_AT: &str = "highest, at";
 /// An interval wider than this, up and down, is worth a warning.
 const WIDE: f64 = 0.10;
 /// Doubts at most; summary.json has those of each run.
@@ -131,11 +135,22 @@ fn cards(summary: &Summary, points: &Points<'_>) -> Vec<Card> {
             details.push(("p99.9 · maximum, of all requests".into(), shown));
         }
         if let Some(place) = points.place_of(best) {
-            details.push((if open { "at" } else { "highest, at" }.into(), place));
+            details.push((if open { AT } else { HIGHEST_AT }.into(), place));
         }
-        Some(Card { name, value, uncertainty, details })
+        let card = Card { name, value, uncertainty, details, parts: Vec::new() };
+        Some(if best.phases.is_empty() { card } else { phased(card, best, open) })
     });
     cards.take(CARDS_MAX).collect()
+}
+
+/// The card of a point with faults: each phase with its figures. The average over all of them comes last, in words.
+fn phased(card: Card, point: &PointSummary, open: bool) -> Card {
+    let average = format!("{} {}", card.value, card.uncertainty).trim_end().to_string();
+    let place = card.details.into_iter().filter(|(word, _)| word == AT || word == HIGHEST_AT);
+    let mut details: Vec<(String, String)> = phases::answers(point);
+    details.push(("whole run, faults included".into(), average));
+    details.extend(place);
+    Card { name: card.name, details, parts: phases::parts(point, open), ..Card::default() }
 }
 
 /// Points that never were as precise as was asked for, and what it would have taken.

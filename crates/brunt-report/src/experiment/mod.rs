@@ -15,6 +15,7 @@ mod links;
 mod losses;
 mod method;
 mod ops;
+mod phases;
 mod points;
 mod replay;
 mod sweep;
@@ -40,14 +41,17 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         glance: glance::glance(summary, &points, details),
         sections: Vec::new(),
     };
-    let sections = [
-        Some(sweep::section(&points)),
-        depth::section(summary, &points),
-        targets::section(summary, &points),
-        faults::section(summary, &points),
-        replay::section(summary, &points),
-        Some(distribution::section(&points, details)),
-        Some(timeline::section(summary, details)),
+    let sweep = Some(sweep::section(&points));
+    let (depth, targets) = (depth::section(summary, &points), targets::section(summary, &points));
+    let (faults, replay) = (faults::section(summary, &points), replay::section(summary, &points));
+    let distribution = Some(distribution::section(&points, details));
+    let timeline = Some(timeline::section(summary, details));
+    // Where something was broken, that comes first; what is averaged over all of a run comes after it.
+    let opening = match phases::any(summary) {
+        true => [faults, timeline, sweep, depth, targets, replay, distribution],
+        false => [sweep, depth, targets, faults, replay, distribution, timeline],
+    };
+    let rest = [
         Some(sweep::table(&points)),
         ops::section(summary, &points),
         Some(losses::section(summary)),
@@ -56,6 +60,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         Some(method::section(summary, details)),
         Some(method::reproduce(summary)),
     ];
-    page.sections = sections.into_iter().flatten().filter(|section| !section.blocks.is_empty()).collect();
+    let sections = opening.into_iter().chain(rest).flatten();
+    page.sections = sections.filter(|section| !section.blocks.is_empty()).collect();
     page
 }

@@ -1,11 +1,13 @@
 //! Throughput and response time against the axis that was swept (Figures 4 to 7 of the iSCSI
 //! paper), and every point as a table.
 
+use brunt_result::degradation::{PhaseKind, PhaseOverRuns};
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::PointSummary;
 
+use super::phases;
 use super::points::{Line, Points, told};
-use crate::chart::{Axis, Chart, Scale, SeriesRole};
+use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Bar, Bars, Block, Cell, PageTable, Section};
 
@@ -21,6 +23,8 @@ const LONG_BYTES: f64 = 65536.0;
 
 const INTERVALS: &str = "Markers: means over runs; whiskers: 95 % confidence intervals (Student's t).";
 
+const IN_PHASES: &str = "Each phase has its own figures, because an average over the whole run would be one over healthy and broken time.";
+
 /// A figure of a point: what it is called, its unit and scale, and how to get it.
 struct Figure {
     title: &'static str,
@@ -28,16 +32,18 @@ struct Figure {
     unit: Unit,
     scale: Scale,
     get: fn(&PointSummary) -> Option<Estimate>,
+    /// The same of a phase, of a point with faults.
+    in_phase: fn(&PhaseOverRuns) -> Option<Estimate>,
 }
 
 #[rustfmt::skip]
-const TRANSFER: Figure = Figure { title: "Throughput", label: "bytes per second", unit: Unit::BytesPerSecond, scale: Scale::FromZero, get: |p| p.bytes_per_second };
+const TRANSFER: Figure = Figure { title: "Throughput", label: "bytes per second", unit: Unit::BytesPerSecond, scale: Scale::FromZero, get: |p| p.bytes_per_second, in_phase: |p| p.bytes_per_second };
 #[rustfmt::skip]
-const REQUESTS: Figure = Figure { title: "Requests", label: "requests per second", unit: Unit::PerSecond, scale: Scale::FromZero, get: |p| p.requests_per_second };
+const REQUESTS: Figure = Figure { title: "Requests", label: "requests per second", unit: Unit::PerSecond, scale: Scale::FromZero, get: |p| p.requests_per_second, in_phase: |p| p.requests_per_second };
 #[rustfmt::skip]
-const MEAN: Figure = Figure { title: "Mean response time", label: "mean response time", unit: Unit::Micros, scale: Scale::Log, get: |p| p.response_mean_us };
+const MEAN: Figure = Figure { title: "Mean response time", label: "mean response time", unit: Unit::Micros, scale: Scale::Log, get: |p| p.response_mean_us, in_phase: |p| p.response_mean_us };
 #[rustfmt::skip]
-const P99: Figure = Figure { title: "99th percentile of the response time", label: "p99 of the response time", unit: Unit::Micros, scale: Scale::Log, get: |p| p.response_p99_us };
+const P99: Figure = Figure { title: "99th percentile of the response time", label: "p99 of the response time", unit: Unit::Micros, scale: Scale::Log, get: |p| p.response_p99_us, in_phase: |p| p.response_p99_us };
 
 /// What is drawn, with a sentence for below: of two figures that are one, since every request is as long, only one.
 fn figures(points: &Points<'_>) -> Vec<(&'static Figure, String)> {
@@ -80,7 +86,11 @@ pub(super) fn section(points: &Points<'_>) -> Section {
         return section;
     }
     section.prose(INTERVALS);
-    let parts: Vec<&[Line<'_>]> = lines.chunks(LINES_MAX).collect();
+    if !all_phases(points).is_empty() {
+        section.prose(IN_PHASES);
+    }
+    let parts: Vec<&[Line<'_>]> =
+        lines.chunks((LINES_MAX / all_phases(points).len().max(1)).max(1)).collect();
     for (index, part) in parts.iter().enumerate().take(CHARTS_MAX) {
         let of = if parts.len() > 1 { format!(" ({} of {})", index + 1, parts.len()) } else { String::new() };
         let charts = figures(points);
@@ -101,20 +111,36 @@ pub(super) fn section(points: &Points<'_>) -> Section {
 
 fn chart(points: &Points<'_>, lines: &[Line<'_>], figure: &Figure, of: &str) -> Chart {
     let across = points.across.as_ref().expect("lines lie across an axis");
-    let series = lines
+    let phases = all_phases(points);
+    let mut series: Vec<Series> = lines
         .iter()
-        .enumerate()
-        .map(|(index, line)| line.series(SeriesRole::Nominal(index), figure.get, 1.0));
+        .flat_map(|line| {
+            // With faults a line for each phase, otherwise one for the whole run.
+            let of_phase = |phase: &Phase<'_>| {
+                let part =
+                    line.series(SeriesRole::Nominal(0), |point| (figure.in_phase)(phase.of(point)?), 1.0);
+                let of = if line.name.is_empty() { String::new() } else { format!("{}, ", line.name) };
+                Series { name: format!("{of}{}", phase.name), ..part }
+            };
+            match phases.is_empty() {
+                true => vec![line.series(SeriesRole::Nominal(0), figure.get, 1.0)],
+                false => phases.iter().map(of_phase).collect(),
+            }
+        })
+        .collect();
+    series.iter_mut().enumerate().for_each(|(index, series)| series.role = SeriesRole::Nominal(index));
     let title = format!("{} against {}{of}", figure.title, across.label);
     let y = Axis::new(figure.label, figure.unit, figure.scale);
-    Chart::lines(title, across.axis(), y, across.values.clone(), series.collect())
+    Chart::lines(title, across.axis(), y, across.values.clone(), series)
 }
 
 /// Response time against throughput: where load stops to buy throughput. Only where the axis is one
 /// of load, and for one line, since each has its own places across.
 fn against(points: &Points<'_>, lines: &[Line<'_>]) -> Option<Chart> {
     let across = points.across.as_ref()?;
-    if !matches!(across.key.as_str(), "queue_depth" | "rate" | "workers") || lines.len() != 1 {
+    let of_load = matches!(across.key.as_str(), "queue_depth" | "rate" | "workers");
+    // Percentiles of whole runs say nothing of load where part of each run was broken.
+    if !of_load || lines.len() != 1 || !all_phases(points).is_empty() {
         return None;
     }
     let mut places: Vec<(f64, &PointSummary)> = lines[0]
@@ -125,11 +151,7 @@ fn against(points: &Points<'_>, lines: &[Line<'_>]) -> Option<Chart> {
         .collect();
     places.sort_by(|a, b| a.0.total_cmp(&b.0));
     let series = |name: &str, level: usize, get: &dyn Fn(&PointSummary) -> Option<f64>| {
-        crate::chart::Series::new(
-            name,
-            SeriesRole::Level(level),
-            places.iter().map(|(_, point)| get(point)).collect(),
-        )
+        Series::new(name, SeriesRole::Level(level), places.iter().map(|(_, point)| get(point)).collect())
     };
     let all = vec![
         series("p50", 0, &|point| Some(point.response?.p50_us)),
@@ -147,31 +169,65 @@ fn against(points: &Points<'_>, lines: &[Line<'_>]) -> Option<Chart> {
     Some(Chart::lines("Response time against throughput", x, y, xs, all).caption(caption))
 }
 
+/// A phase that points have, by what makes it the same in each.
+struct Phase<'a> {
+    kind: PhaseKind,
+    faults: &'a [String],
+    /// Of several with the same faults, which.
+    nth: usize,
+    name: String,
+}
+
+impl Phase<'_> {
+    fn of<'p>(&self, point: &'p PointSummary) -> Option<&'p PhaseOverRuns> {
+        let same = |phase: &&PhaseOverRuns| (phase.kind, &phase.faults[..]) == (self.kind, self.faults);
+        point.phases.iter().filter(same).nth(self.nth)
+    }
+}
+
+/// The phases of the point that has most of them; none without faults.
+fn all_phases<'a>(points: &Points<'a>) -> Vec<Phase<'a>> {
+    let Some(most) = points.all.iter().max_by_key(|point| point.phases.len()) else { return Vec::new() };
+    let phase = |(index, phase): (usize, &'a PhaseOverRuns)| {
+        let same = |other: &&PhaseOverRuns| (other.kind, &other.faults) == (phase.kind, &phase.faults);
+        let nth = most.phases[..index].iter().filter(same).count();
+        Phase { kind: phase.kind, faults: &phase.faults, nth, name: phases::name(phase) }
+    };
+    most.phases.iter().enumerate().map(phase).collect()
+}
+
+/// What a figure is of, and the figure: of each point, or with faults of each of its phases.
+fn rows(points: &Points<'_>, figure: &Figure) -> Vec<(String, Estimate)> {
+    let rows = points.all.iter().flat_map(|point| {
+        let name = points.full_name(point);
+        match point.phases.is_empty() {
+            true => vec![(name, (figure.get)(point))],
+            false => {
+                let of = |phase| (format!("{name}, {}", phases::name(phase)), (figure.in_phase)(phase));
+                point.phases.iter().map(of).collect()
+            }
+        }
+    });
+    rows.filter_map(|(name, estimate)| Some((name, estimate?))).collect()
+}
+
 fn bars(section: &mut Section, points: &Points<'_>) {
-    let many = points.all.len() > BARS_MAX;
     for (figure, mut caption) in figures(points) {
-        let bars = points.all.iter().take(BARS_MAX).filter_map(|point| {
-            let estimate = (figure.get)(point)?;
+        let rows = rows(points, figure);
+        if rows.len() > BARS_MAX {
+            caption += &format!(" The first {BARS_MAX} of {}.", rows.len());
+        }
+        let bar = |(name, estimate): (String, Estimate)| {
             let (shown, uncertainty) = told(&estimate, figure.unit);
             let interval = estimate.low.zip(estimate.high);
-            Some(Bar {
-                name: points.full_name(point),
-                parts: vec![estimate.mean],
-                interval,
-                shown,
-                uncertainty,
-            })
-        });
-        if many {
-            caption += &format!(" The first {BARS_MAX} of {} points.", points.all.len());
-        }
-        let (bars, caption) = (bars.collect(), caption.trim_start().to_string());
-        section.blocks.push(Block::Bars(Bars {
-            title: figure.title.into(),
-            caption,
-            bars,
-            parts: Vec::new(),
-        }));
+            Bar { name, parts: vec![estimate.mean], interval, shown, uncertainty }
+        };
+        let bars = rows.into_iter().take(BARS_MAX).map(bar).collect();
+        let (title, caption) = (figure.title.into(), caption.trim_start().to_string());
+        section.blocks.push(Block::Bars(Bars { title, caption, bars, parts: Vec::new() }));
+    }
+    if !all_phases(points).is_empty() {
+        section.prose(IN_PHASES);
     }
     section.prose("Bars: means over runs; whiskers: 95 % confidence intervals (Student's t).");
 }
@@ -222,7 +278,11 @@ pub(super) fn table(points: &Points<'_>) -> Section {
         "slowest",
         "mean service",
     ];
-    section.table(PageTable::new("Every point", &columns, rows));
+    let caption = match all_phases(points).is_empty() {
+        true => "Every point",
+        false => "Every point, over the whole run, faults included",
+    };
+    section.table(PageTable::new(caption, &columns, rows));
     section.prose(
         "Requests, transfer, mean and p99: means over runs with 95 % confidence intervals. Other percentiles: over the requests of all complete runs. Response time counts from when a request was due until its completion, including retries; service time counts from its last submission.",
     );

@@ -105,3 +105,55 @@ fn negotiation_is_not_at_the_top() {
     });
     assert!(told, "{method:?}");
 }
+
+/// With faults the page leads with before, during and after; the average over healthy and broken time stands below
+/// them and is called what it is. Charts against an axis have a line for each phase.
+#[test]
+fn faults_lead_with_before_during_and_after() {
+    let summary = support::with_phases(support::run("faults", "queue_depth = [1, 2, 4]", 2));
+    let page = without_tables(&summary);
+    let card = &page.glance.cards[0];
+    let told: Vec<_> =
+        card.parts.iter().map(|part| (part.name.as_str(), part.value.as_str(), part.broken)).collect();
+    let expected = [
+        ("before", "1 k requests/s", false),
+        ("during slow", "250 requests/s", true),
+        ("after", "900 requests/s", false),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(card.parts[1].when, "50 s to 70 s");
+    assert!(card.value.is_empty(), "{card:?}");
+    let average = card.details.iter().find(|(word, _)| word == "whole run, faults included");
+    assert!(average.is_some_and(|(_, figure)| figure.contains("requests/s")), "{card:?}");
+    assert_eq!(page.sections[0].title, "Faults");
+    assert_eq!(page.sections[1].title, "Over time");
+    let sweep = section(&page, "Throughput and response time").unwrap();
+    let drawn = charts(&sweep.blocks);
+    let names: Vec<&str> = drawn[0].series.iter().map(|series| series.name.as_str()).collect();
+    assert!(names.contains(&"memory, before") && names.contains(&"memory, during slow"), "{names:?}");
+    let during = drawn[0].series.iter().find(|series| series.name == "memory, during slow").unwrap();
+    assert_eq!(during.values, [Some(250.0); 3]);
+    let text = html::render(&page);
+    assert!(text.contains("Every point, over the whole run, faults included"));
+    assert!(text.contains(r#"<div class="part broken"><h4>during slow"#), "{text}");
+}
+
+/// Bars of an experiment with faults and no axis are of its phases; a fault shorter than an interval is said to be.
+#[test]
+fn bars_are_of_phases() {
+    let mut summary = support::with_phases(support::run("faults", "", 2));
+    summary.points[0].phases[1].intervals = 0;
+    let page = without_tables(&summary);
+    let sweep = section(&page, "Throughput and response time").unwrap();
+    let bars = sweep.blocks.iter().find_map(|block| match block {
+        Block::Bars(bars) => Some(bars),
+        _ => None,
+    });
+    let names: Vec<&str> = bars.unwrap().bars.iter().map(|bar| bar.name.as_str()).collect();
+    assert_eq!(names[..3], ["memory, before", "memory, during slow", "memory, after"]);
+    assert!(
+        page.glance.cards[0].parts[1].name.contains("shorter than an interval"),
+        "{:?}",
+        page.glance.cards[0]
+    );
+}

@@ -83,7 +83,7 @@ fn experiments_in_a_browser() {
     let Some(mut browser) = Browser::start(folder) else { return };
 
     let sizes = support::run("block sizes", "block_size = [\"512\", \"4k\", \"16k\", \"64k\"]", 4);
-    let sizes = support::with_lab(support::with_faults(sizes));
+    let sizes = support::with_lab(support::with_phases(sizes));
     let page = brunt_report::experiment::page(&sizes, &support::details(&sizes));
     let titles: Vec<&str> = page.sections.iter().map(|section| section.title.as_str()).collect();
     assert!(titles.contains(&"Queue depth found") && titles.contains(&"Links"), "{titles:?}");

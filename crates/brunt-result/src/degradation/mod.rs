@@ -36,6 +36,7 @@
 //! Never and inconclusive are answers, never zeros.
 
 mod answers;
+mod phases;
 mod response;
 mod shift;
 #[cfg(test)]
@@ -49,6 +50,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::Estimate;
 use answers::{Answers, answers};
+pub use phases::{PhaseFigures, PhaseKind, PhaseOverRuns, phases, phases_over_runs};
 pub use response::ResponseCost;
 use response::{of_figure, usual, weighted_mean};
 pub use shift::ALPHA;

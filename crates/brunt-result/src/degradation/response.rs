@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answers::{Answers, answers};
 use super::shift::Scale;
-use super::{Answer, FaultSpan, IntervalFigures, covered, median};
+use super::{Answer, FaultSpan, IntervalFigures, median, parts};
 
 /// Effect on a statistic of the response time (mean or p99) over the intervals of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,6 +42,37 @@ pub(super) fn usual(of: &[(f64, f64)]) -> f64 {
     median(of.iter().map(|(figure, _)| *figure).collect())
 }
 
+/// The level of a figure before `first_s`, each held within the band, and the band's scale; `None` without a baseline.
+pub(super) fn level(
+    series: &[IntervalFigures],
+    first_s: f64,
+    get: Get,
+    together: Together,
+) -> Option<(Scale, f64)> {
+    let before = || {
+        let before = series.iter().filter(|one| one.end_s <= first_s);
+        before.filter_map(|one| Some((get(one)?, one.requests as f64)))
+    };
+    let scale = Scale::of(&before().map(|(figure, _)| figure).collect::<Vec<f64>>(), 1.0)?;
+    let (low, high) = (scale.middle - scale.half_band(), scale.middle + scale.half_band());
+    let held: Vec<(f64, f64)> = before().map(|(figure, of)| (figure.clamp(low, high), of)).collect();
+    let level = together(&held);
+    Some((scale, level))
+}
+
+/// A figure and the requests of each whole interval from `from_s` to `to_s`. Of one at the edge the rest was another
+/// time's: those count only if there is no other, with their part.
+pub(super) fn in_time(series: &[IntervalFigures], from_s: f64, to_s: f64, get: Get) -> Vec<(f64, f64)> {
+    let known = |whole: bool| {
+        let parts = parts(series, from_s, to_s).map(|(one, time)| (one, time / (one.end_s - one.start_s)));
+        parts
+            .filter(|(_, part)| !whole || *part >= 0.999)
+            .filter_map(|(one, part)| Some((get(one)?, one.requests as f64 * part)))
+            .collect::<Vec<(f64, f64)>>()
+    };
+    Some(known(true)).filter(|known| !known.is_empty()).unwrap_or_else(|| known(false))
+}
+
 /// Of one figure; `None` without a baseline.
 pub(super) fn of_figure(
     series: &[IntervalFigures],
@@ -51,24 +82,9 @@ pub(super) fn of_figure(
     get: Get,
     together: Together,
 ) -> Option<ResponseCost> {
-    let before = || {
-        let before = series.iter().filter(|one| one.end_s <= first_s);
-        before.filter_map(|one| Some((get(one)?, one.requests as f64)))
-    };
-    let scale = Scale::of(&before().map(|(figure, _)| figure).collect::<Vec<f64>>(), 1.0)?;
-    let (low_us, high_us) = (scale.middle - scale.half_band(), scale.middle + scale.half_band());
-    let held: Vec<(f64, f64)> = before().map(|(figure, of)| (figure.clamp(low_us, high_us), of)).collect();
-    let baseline_us = together(&held);
-    let under = |whole: bool| {
-        let part = move |one: &IntervalFigures| covered(one, fault) / (one.end_s - one.start_s);
-        let wanted = move |part: f64| if whole { part >= 0.999 } else { part > 0.0 };
-        let figures = series.iter().filter(move |one| wanted(part(one)));
-        figures
-            .filter_map(|one| Some((get(one)?, one.requests as f64 * part(one))))
-            .collect::<Vec<(f64, f64)>>()
-    };
-    // Of an interval at the edge the rest was another time's: only if there is no other.
-    let under = Some(under(true)).filter(|under| !under.is_empty()).unwrap_or_else(|| under(false));
+    let (scale, baseline_us) = level(series, first_s, get, together)?;
+    let high_us = scale.middle + scale.half_band();
+    let under = in_time(series, fault.start_s, fault.end_s.unwrap_or(f64::INFINITY), get);
     let worst = under.iter().map(|(figure, _)| *figure).fold(f64::NEG_INFINITY, f64::max);
     let known = !under.is_empty();
     let Answers { detected, recovered, .. } = answers(series, &scale, get, fault, first_s, horizon_s);

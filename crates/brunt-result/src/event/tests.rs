@@ -5,7 +5,7 @@ use brunt_core::random::Random;
 
 use super::*;
 use crate::choice::{DepthChoice, DepthTrial, PageCache, RingChoice, RingMode, RingTrial};
-use crate::degradation::{IntervalFigures, over_runs};
+use crate::degradation::{IntervalFigures, over_runs, phases_over_runs};
 use crate::experiment::{
     ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
 };
@@ -212,6 +212,7 @@ impl Make {
             })
             .collect();
         run.faults = FaultSummary::of(&[record], Nanos(0), Nanos(10_000_000_000), &series);
+        run.phases = FaultSummary::phases(&run.faults, &series);
         run
     }
 
@@ -255,6 +256,7 @@ impl Make {
                 runs_wanted: make.maybe(|make| make.small() as usize),
             }),
             degradation: vec![over_runs(&self.text(), &costs)],
+            phases: phases_over_runs(runs.iter().map(|run| &run.phases[..])),
             runs,
         }
     }

@@ -25,7 +25,7 @@ use crate::experiment::{Experiment, Plan, Point, PrecisionGoal};
 use crate::hook::{Company, HookError, RunHook};
 use crate::observe::{Event, Hub, RunInfo};
 use crate::written::written;
-use brunt_result::degradation::{Degradation, over_runs};
+use brunt_result::degradation::{Degradation, over_runs, phases_over_runs};
 use brunt_result::experiment::ArrivalKind;
 use brunt_result::statistics::{Estimate, PointPrecision, PreciseFigure, RunCorrelation, interleaved};
 use brunt_result::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
@@ -393,6 +393,7 @@ impl<'a> Study<'a> {
             seen.extend(fault.cost);
         }
         point.degradation = costs.into_values().map(|(name, costs)| over_runs(&name, &costs)).collect();
+        point.phases = phases_over_runs(complete.iter().map(|run| &run.phases[..]));
         point.response = Latencies::of(&self.merged[index].0);
         point.service = Latencies::of(&self.merged[index].1);
         self.estimate();
@@ -500,6 +501,7 @@ fn empty(point: &Point) -> PointSummary {
         service: None,
         precision: None,
         degradation: Vec::new(),
+        phases: Vec::new(),
         runs: Vec::new(),
     }
 }

@@ -12,6 +12,7 @@ use brunt_block::backends::memory::MemoryBackend;
 use brunt_core::{Histogram, Nanos};
 use brunt_report::experiment::{Details, RunDetails, StoredInterval};
 use brunt_result::choice::{DepthChoice, DepthTrial};
+use brunt_result::degradation::{IntervalFigures, phases_over_runs};
 use brunt_result::link::LinkCounts;
 use brunt_result::summary::{FaultSummary, Summary};
 use brunt_study::experiment::Experiment;
@@ -65,6 +66,30 @@ pub fn with_faults(mut summary: Summary) -> Summary {
             gaps: Vec::new(),
             cost: None,
         });
+    }
+    summary
+}
+
+/// The same with the phases that this cuts each run into: two minutes by the second, at 1,000, 250 and 900 requests a
+/// second.
+pub fn with_phases(summary: Summary) -> Summary {
+    let mut summary = with_faults(summary);
+    let second = |second: u32| {
+        let requests = match second {
+            0..50 => 1000,
+            50..70 => 250,
+            _ => 900,
+        };
+        let response_mean_us = Some(1e6 / requests as f64);
+        let (start_s, end_s, bytes) = (f64::from(second), f64::from(second) + 1.0, requests * 4096);
+        IntervalFigures { start_s, end_s, requests, bytes, response_mean_us, ..IntervalFigures::default() }
+    };
+    let series: Vec<IntervalFigures> = (0..120).map(second).collect();
+    for point in &mut summary.points {
+        for run in &mut point.runs {
+            run.phases = FaultSummary::phases(&run.faults, &series);
+        }
+        point.phases = phases_over_runs(point.runs.iter().map(|run| &run.phases[..]));
     }
     summary
 }

@@ -1,0 +1,356 @@
+//! A run in the phases that its faults cut it into: before them, under each set of them, between and after. An average
+//! over all of it would be one over healthy and broken time. Called once a run; estimates are made over the runs.
+//!
+//! The rules:
+//! - A phase lasts from one begin or end of a fault to the next. What is shorter than half an interval (two faults
+//!   that begin together, but for a moment) is no phase.
+//! - *Before* is the baseline that costs are held against, so that the same figure never has two values.
+//! - Elsewhere an interval that a phase covers only in part counts with its part, as for a cost; `intervals` says how
+//!   many are whole.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::response::{Together, in_time, usual, weighted_mean};
+use super::{FaultSpan, IntervalFigures, baseline, failed_share, median, parts};
+use crate::statistics::Estimate;
+
+/// Where a phase stands among the faults of its run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PhaseKind {
+    /// No fault has begun.
+    #[default]
+    Before,
+    /// At least one is there.
+    During,
+    /// None is there, but there was one and there will be another.
+    Between,
+    /// None is there any more.
+    After,
+}
+
+/// A part of a run in which the same faults were there. Times are in seconds from the start of measuring.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PhaseFigures {
+    /// Where it stands among the faults.
+    pub kind: PhaseKind,
+    /// Names of the faults that were there.
+    pub faults: Vec<String>,
+    /// Its begin.
+    pub start_s: f64,
+    /// Its end.
+    pub end_s: f64,
+    /// Whole intervals in it; with none, its figures are mixed with those of the phases beside it.
+    pub intervals: usize,
+    /// Requests per second; of the phase before all faults the baseline's level.
+    pub requests_per_second: f64,
+    /// Bytes per second.
+    pub bytes_per_second: f64,
+    /// Mean response time of the requests completed in it; `null` if none was.
+    pub response_mean_us: Option<f64>,
+    /// Median of its intervals' 99th percentiles.
+    pub response_p99_us: Option<f64>,
+    /// Share of its requests that failed.
+    pub failed_share: f64,
+}
+
+/// A phase over the complete runs of a point.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PhaseOverRuns {
+    /// Where it stands among the faults.
+    pub kind: PhaseKind,
+    /// Names of the faults that were there.
+    pub faults: Vec<String>,
+    /// Runs that have it.
+    pub runs: usize,
+    /// Its begin, in seconds from the start of measuring; mean over runs.
+    pub start_s: f64,
+    /// Its end; mean over runs.
+    pub end_s: f64,
+    /// Fewest whole intervals in it of any run.
+    pub intervals: usize,
+    /// Requests per second.
+    pub requests_per_second: Option<Estimate>,
+    /// Bytes per second.
+    pub bytes_per_second: Option<Estimate>,
+    /// Mean response time, over the runs in which requests completed.
+    pub response_mean_us: Option<Estimate>,
+    /// Median of the intervals' 99th percentiles.
+    pub response_p99_us: Option<Estimate>,
+    /// Share of requests that failed.
+    pub failed_share: Option<Estimate>,
+}
+
+/// The phases of one run with these intervals and faults; none without faults.
+pub fn phases(series: &[IntervalFigures], faults: &[(&str, FaultSpan)]) -> Vec<PhaseFigures> {
+    let series: Vec<IntervalFigures> = series.iter().filter(|one| one.end_s > one.start_s).copied().collect();
+    let (Some(first), Some(last), false) = (series.first(), series.last(), faults.is_empty()) else {
+        return Vec::new();
+    };
+    let (begin_s, end_s) = (first.start_s, last.end_s);
+    let usual_s = median(series.iter().map(|one| one.end_s - one.start_s).collect());
+    let ends = faults.iter().flat_map(|(_, span)| [span.start_s, span.end_s.unwrap_or(end_s)]);
+    let mut cuts: Vec<f64> = ends.map(|at| at.clamp(begin_s, end_s)).chain([begin_s, end_s]).collect();
+    cuts.sort_by(f64::total_cmp);
+    let mut stretches: Vec<(Vec<usize>, f64, f64)> = Vec::new();
+    for pair in cuts.windows(2) {
+        let (from_s, to_s) = (pair[0], pair[1]);
+        if to_s - from_s < usual_s / 2.0 {
+            continue;
+        }
+        let middle = f64::midpoint(from_s, to_s);
+        let there = |(_, span): &(&str, FaultSpan)| {
+            span.start_s <= middle && span.end_s.is_none_or(|end| end >= middle)
+        };
+        let active = (0..faults.len()).filter(|index| there(&faults[*index])).collect();
+        match stretches.last_mut() {
+            Some((known, _, end)) if *known == active => *end = to_s,
+            _ => stretches.push((active, from_s, to_s)),
+        }
+    }
+    let first_s = faults.iter().map(|(_, span)| span.start_s).fold(f64::INFINITY, f64::min);
+    let last_s = faults.iter().map(|(_, span)| span.start_s).fold(f64::NEG_INFINITY, f64::max);
+    let phase = |(active, start_s, end_s): &(Vec<usize>, f64, f64)| {
+        let kind = match (active.is_empty(), *end_s <= first_s, *start_s >= last_s) {
+            (false, ..) => PhaseKind::During,
+            (true, true, _) => PhaseKind::Before,
+            (true, false, true) => PhaseKind::After,
+            (true, false, false) => PhaseKind::Between,
+        };
+        let names = active.iter().map(|index| faults[*index].0.to_string()).collect();
+        figures(&series, kind, names, (*start_s, *end_s))
+    };
+    stretches.iter().map(phase).collect()
+}
+
+fn figures(
+    series: &[IntervalFigures],
+    kind: PhaseKind,
+    faults: Vec<String>,
+    (start_s, end_s): (f64, f64),
+) -> PhaseFigures {
+    let mut time = 0.0;
+    let (mut requests, mut bytes, mut intervals) = (0.0, 0.0, 0);
+    for (one, there) in parts(series, start_s, end_s) {
+        let part = there / (one.end_s - one.start_s);
+        time += there;
+        requests += one.requests as f64 * part;
+        bytes += one.bytes as f64 * part;
+        intervals += usize::from(part >= 0.999);
+    }
+    let (mut requests_per_second, mut bytes_per_second) = (requests / time, bytes / time);
+    let figure = |get: fn(&IntervalFigures) -> Option<f64>, together: Together| {
+        if kind == PhaseKind::Before
+            && let Some((_, level)) = super::response::level(series, end_s, get, together)
+        {
+            return Some(level);
+        }
+        let known = in_time(series, start_s, end_s, get);
+        (!known.is_empty()).then(|| together(&known))
+    };
+    if kind == PhaseKind::Before
+        && let Some((baseline, _)) = baseline(series, end_s)
+    {
+        requests_per_second = baseline.requests_per_second;
+        bytes_per_second = baseline.bytes_per_second;
+    }
+    PhaseFigures {
+        kind,
+        faults,
+        start_s,
+        end_s,
+        intervals,
+        requests_per_second,
+        bytes_per_second,
+        response_mean_us: figure(|one| one.response_mean_us, weighted_mean),
+        response_p99_us: figure(|one| one.response_p99_us, usual),
+        failed_share: failed_share(
+            parts(series, start_s, end_s).map(|(one, time)| (one, time / (one.end_s - one.start_s))),
+        ),
+    }
+}
+
+/// What the phases of several runs say together: those of one kind and the same faults, in their order, are one.
+pub fn phases_over_runs<'a>(runs: impl Iterator<Item = &'a [PhaseFigures]>) -> Vec<PhaseOverRuns> {
+    type Key<'k> = (PhaseKind, &'k [String], usize);
+    let mut found: Vec<(Key<'a>, Vec<&'a PhaseFigures>)> = Vec::new();
+    for run in runs {
+        for (index, phase) in run.iter().enumerate() {
+            let alike = |other: &&PhaseFigures| (other.kind, &other.faults) == (phase.kind, &phase.faults);
+            let nth = run[..index].iter().filter(alike).count();
+            let key = (phase.kind, &phase.faults[..], nth);
+            match found.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, phases)) => phases.push(phase),
+                None => found.push((key, vec![phase])),
+            }
+        }
+    }
+    let over = |((kind, faults, _), phases): (Key<'a>, Vec<&PhaseFigures>)| {
+        let mean = |get: fn(&PhaseFigures) -> f64| {
+            phases.iter().map(|phase| get(phase)).sum::<f64>() / phases.len() as f64
+        };
+        let estimate = |get: fn(&PhaseFigures) -> Option<f64>| {
+            Estimate::of(&phases.iter().filter_map(|phase| get(phase)).collect::<Vec<f64>>())
+        };
+        PhaseOverRuns {
+            kind,
+            faults: faults.to_vec(),
+            runs: phases.len(),
+            start_s: mean(|phase| phase.start_s),
+            end_s: mean(|phase| phase.end_s),
+            intervals: phases.iter().map(|phase| phase.intervals).min().unwrap_or(0),
+            requests_per_second: estimate(|phase| Some(phase.requests_per_second)),
+            bytes_per_second: estimate(|phase| Some(phase.bytes_per_second)),
+            response_mean_us: estimate(|phase| phase.response_mean_us),
+            response_p99_us: estimate(|phase| phase.response_p99_us),
+            failed_share: estimate(|phase| Some(phase.failed_share)),
+        }
+    };
+    let mut phases: Vec<PhaseOverRuns> = found.into_iter().map(over).collect();
+    phases.sort_by(|a, b| a.start_s.total_cmp(&b.start_s));
+    phases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::degradation::of_run;
+
+    /// Tenths of a second with a rate, a response time in microseconds, and failures.
+    fn series(parts: &[(usize, u64, f64, u64)]) -> Vec<IntervalFigures> {
+        let each = parts.iter().flat_map(|part| std::iter::repeat_n(part, part.0));
+        each.enumerate()
+            .map(|(index, &(_, requests, us, failed))| IntervalFigures {
+                start_s: index as f64 / 10.0,
+                end_s: (index + 1) as f64 / 10.0,
+                requests,
+                bytes: requests * 4096,
+                failed,
+                response_mean_us: (requests > 0).then_some(us),
+                response_p99_us: (requests > 0).then_some(us * 2.0),
+            })
+            .collect()
+    }
+
+    fn span(start_s: f64, end_s: f64) -> FaultSpan {
+        FaultSpan { start_s, end_s: Some(end_s) }
+    }
+
+    /// Kind, faults, begin and end in tenths, requests a second.
+    fn short(phases: &[PhaseFigures]) -> Vec<(PhaseKind, String, i64, i64, i64)> {
+        let tenths = |at: f64| (at * 10.0).round() as i64;
+        let of = |phase: &PhaseFigures| {
+            let rate = phase.requests_per_second.round() as i64;
+            (phase.kind, phase.faults.join("+"), tenths(phase.start_s), tenths(phase.end_s), rate)
+        };
+        phases.iter().map(of).collect()
+    }
+
+    use PhaseKind::{After, Before, Between, During};
+
+    /// One fault makes three phases, whose figures are those of its cost.
+    #[test]
+    fn before_during_and_after() {
+        let series = series(&[(20, 100, 50.0, 0), (10, 20, 400.0, 5), (15, 90, 60.0, 0)]);
+        let phases = phases(&series, &[("slow", span(2.0, 3.0))]);
+        let expected = [
+            (Before, String::new(), 0, 20, 1000),
+            (During, "slow".into(), 20, 30, 200),
+            (After, String::new(), 30, 45, 900),
+        ];
+        assert_eq!(short(&phases), expected);
+        assert_eq!(phases.iter().map(|phase| phase.intervals).collect::<Vec<_>>(), [20, 10, 15]);
+        let times: Vec<_> =
+            phases.iter().map(|phase| (phase.response_mean_us, phase.response_p99_us)).collect();
+        let us = |mean| (Some(mean), Some(2.0 * mean));
+        assert_eq!(times, [us(50.0), us(400.0), us(60.0)]);
+        assert_eq!(phases[1].failed_share, 0.2);
+        let cost = of_run(&series, &[span(2.0, 3.0)], 0).unwrap();
+        assert_eq!(cost.baseline.requests_per_second, phases[0].requests_per_second);
+        assert!((cost.baseline.requests_per_second * (1.0 - cost.drop) - 200.0).abs() < 1e-6);
+    }
+
+    /// A noisy baseline has one value: an outlier that its level holds within the band is not in the phase either.
+    #[test]
+    fn before_is_the_baseline() {
+        let series = series(&[(9, 100, 50.0, 0), (1, 900, 5000.0, 0), (10, 100, 50.0, 0), (10, 0, 0.0, 0)]);
+        let spans = [("freeze", span(2.0, 3.0))];
+        let (phases, cost) = (phases(&series, &spans), of_run(&series, &[spans[0].1], 0).unwrap());
+        assert_eq!(phases[0].requests_per_second, cost.baseline.requests_per_second);
+        assert_eq!(phases[0].response_mean_us, Some(cost.response_mean.unwrap().baseline_us));
+        assert_eq!(phases[0].response_p99_us, Some(cost.response_p99.unwrap().baseline_us));
+        // Under the freeze nobody was answered: no time, rather than none at all.
+        assert_eq!((phases[1].requests_per_second, phases[1].response_mean_us), (0.0, None));
+    }
+
+    /// Faults that overlap, follow each other, begin together but for a moment, or last for the whole run.
+    #[test]
+    fn several_faults() {
+        let series = series(&[(60, 100, 50.0, 0)]);
+        let check = |faults: &[(&str, FaultSpan)], expected: &[(PhaseKind, &str, i64, i64)]| {
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|&(kind, faults, from, to)| (kind, faults.to_string(), from, to, 1000))
+                .collect();
+            assert_eq!(short(&phases(&series, faults)), expected);
+        };
+        let overlap = [("hog", span(1.0, 4.0)), ("slow", span(2.0, 3.0))];
+        let expected = [
+            (Before, "", 0, 10),
+            (During, "hog", 10, 20),
+            (During, "hog+slow", 20, 30),
+            (During, "hog", 30, 40),
+            (After, "", 40, 60),
+        ];
+        check(&overlap, &expected);
+        let apart = [("a", span(1.0, 2.0)), ("b", span(3.0, 4.0))];
+        let expected = [
+            (Before, "", 0, 10),
+            (During, "a", 10, 20),
+            (Between, "", 20, 30),
+            (During, "b", 30, 40),
+            (After, "", 40, 60),
+        ];
+        check(&apart, &expected);
+        let together = [("a", span(1.0, 4.0)), ("b", span(1.004, 4.003))];
+        check(&together, &[(Before, "", 0, 10), (During, "a+b", 10, 40), (After, "", 40, 60)]);
+        let sticky = [("a", FaultSpan { start_s: -0.1, end_s: None })];
+        check(&sticky, &[(During, "a", 0, 60)]);
+        check(&[], &[]);
+        assert_eq!(phases(&[], &sticky), Vec::new());
+    }
+
+    /// A phase that returns is another one; runs that lack one do not count for it.
+    #[test]
+    fn over_several_runs() {
+        let run = |rates: &[u64]| -> Vec<PhaseFigures> {
+            let kinds = [(During, "a"), (During, "b"), (During, "a")];
+            let each = rates.iter().zip(kinds).enumerate();
+            each.map(|(index, (rate, (kind, fault)))| PhaseFigures {
+                kind,
+                faults: vec![fault.into()],
+                start_s: index as f64,
+                end_s: index as f64 + 1.0,
+                requests_per_second: *rate as f64,
+                intervals: *rate as usize,
+                ..PhaseFigures::default()
+            })
+            .collect()
+        };
+        let runs = [run(&[10, 20, 30]), run(&[12, 22])];
+        let over = phases_over_runs(runs.iter().map(Vec::as_slice));
+        let told: Vec<_> = over
+            .iter()
+            .map(|phase| {
+                (
+                    phase.faults[0].as_str(),
+                    phase.runs,
+                    phase.requests_per_second.unwrap().mean,
+                    phase.intervals,
+                )
+            })
+            .collect();
+        assert_eq!(told, [("a", 2, 11.0, 10), ("b", 2, 21.0, 20), ("a", 1, 30.0, 30)]);
+    }
+}
