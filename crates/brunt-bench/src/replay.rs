@@ -237,7 +237,7 @@ fn replayed(trace: &Path, timing: ReplayTiming) -> Result<(f64, ReplayFidelity),
         ..Workload::default()
     };
     let load = ReplayLoad::new(workload, None);
-    let on = LoadTarget { device: Some(null()?) };
+    let on = LoadTarget::of(null()?);
     let order = RunOrder::alone(1);
     let ran = decisions::run(&load, &on, &order, &AtomicBool::new(false), &mut NoRecorder);
     let ran = ran.map_err(BenchError::failed)?;

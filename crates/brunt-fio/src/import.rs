@@ -3,13 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
+use brunt_core::Span;
 use brunt_load::Workload;
-use brunt_study::experiment::{Experiment, Target};
+use brunt_load::load::INTERVAL_MIN;
+use brunt_study::experiment::{Experiment, JobEntry, Target, TogetherEntry};
 
 use crate::error::{Cause, FioError, Location};
 use crate::job::{self, Job};
-use crate::{order, translate};
+use crate::order::{self, JobStretch};
+use crate::translate;
 
 /// Something that a job file says and an experiment does not, or not in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,40 +66,104 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
     .expect("this text is an experiment");
     experiment.name = name;
     (experiment.targets, experiment.workloads) = (BTreeMap::new(), BTreeMap::new());
+    let stretches = order::stretches(&jobs, &mut remarks)?;
     // Jobs of one file or device are workloads of one target.
     let mut places: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
+    let mut made = Vec::new();
     for job in &jobs {
-        let (target, workload) = translate::job(job, &mut remarks)?;
+        let (place, workload) = translate::job(job, &mut remarks)?;
         let mut name = plain(&job.name);
         while experiment.workloads.contains_key(&name) {
             name.push('_');
         }
         experiment.workloads.insert(name.clone(), workload);
-        places.entry(target).or_insert_with(|| (name.clone(), Vec::new())).1.push(name);
+        places.entry(place.clone()).or_insert_with(|| (name.clone(), Vec::new()));
+        made.push((name, place));
     }
-    let all = experiment.workloads.len();
+    for stretch in &stretches {
+        match stretch.jobs[..] {
+            [(alone, _)] => {
+                let (name, place) = &made[alone];
+                places.entry(place.clone()).and_modify(|(_, workloads)| workloads.push(name.clone()));
+            }
+            _ => {
+                let (first, _) = stretch.jobs[0];
+                let name = together(&mut experiment, stretch, &made, &places);
+                let why = format!(
+                    "runs at once with the jobs after it, as [together.{name}]: a point for each and one for all of them"
+                );
+                remarks.push(of_job(jobs[first], false, why));
+            }
+        }
+    }
+    let alone = stretches.iter().filter(|stretch| stretch.jobs.len() == 1).count();
     for (url, (name, mut workloads)) in places {
         workloads.sort_unstable();
-        let workloads = (workloads.len() < all).then_some(workloads);
+        let workloads = (workloads.len() < alone).then_some(workloads);
         experiment.targets.insert(name, Target { url, workloads, ..Target::default() });
     }
-    if let Some(index) = order::first_at_once(&jobs) {
-        let why = format!(
-            "fio runs it at the same time as [{}]; a point of an experiment drives one load, so they would be measured \
-             one after the other, as fio does with stonewall",
-            jobs[index - 1].name
-        );
-        remarks.push(of_job(jobs[index], true, why));
-    } else if let Some(job) = jobs.get(1) {
+    if let Some(second) = stretches.get(1) {
         let why =
             "jobs become points, repeated and interleaved in random order; fio runs them in the file's order";
-        remarks.push(of_job(job, false, why.to_string()));
+        remarks.push(of_job(jobs[second.jobs[0].0], false, why.to_string()));
     }
     refuse_losses(&remarks, lossy)?;
     let whole = |cause: Cause| cause.at(Location::file(path));
     let text = write(&experiment, path, &remarks).map_err(|error| whole(error.into()))?;
     Experiment::parse(&path.display().to_string(), &text).map_err(|error| whole(Cause::Experiment(error)))?;
     Ok(Import { experiment, text, remarks })
+}
+
+/// Adds a group of jobs that run at once; its name. Their intervals become such that each begins with one.
+fn together(
+    experiment: &mut Experiment,
+    stretch: &JobStretch,
+    made: &[(String, String)],
+    places: &BTreeMap<String, (String, Vec<String>)>,
+) -> String {
+    let name = match experiment.together.len() + 1 {
+        1 => "at-once".to_string(),
+        number => format!("at-once-{number}"),
+    };
+    let begins: Vec<Duration> = stretch
+        .jobs
+        .iter()
+        .map(|(job, delay)| {
+            let ramp_up = experiment.workloads[&made[*job].0].ramp_up;
+            *delay + ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0)
+        })
+        .collect();
+    let interval = interval(&begins);
+    let job = |(job, delay): &(usize, Duration)| {
+        let (workload, place) = &made[*job];
+        if let Some(workload) = experiment.workloads.get_mut(workload) {
+            workload.interval = Span(interval);
+        }
+        JobEntry {
+            workload: workload.clone(),
+            target: places[place].0.clone(),
+            name: None,
+            start_delay: (!delay.is_zero()).then_some(Span(*delay)),
+        }
+    };
+    let jobs = stretch.jobs.iter().map(job).collect();
+    experiment.together.insert(name.clone(), TogetherEntry { jobs, exit_all: stretch.exit_all });
+    name
+}
+
+/// The longest interval up to the usual one of which all times are whole numbers apart; none if there is no such one.
+fn interval(begins: &[Duration]) -> Duration {
+    let first = begins.iter().min().copied().unwrap_or_default();
+    let mut nanos = Workload::default().interval.0.as_nanos() as u64;
+    for apart in begins.iter().map(|begin| (*begin - first).as_nanos() as u64) {
+        let (mut rest, mut divisor) = (apart, nanos);
+        while rest > 0 {
+            (divisor, rest) = (rest, divisor % rest);
+        }
+        nanos = divisor;
+    }
+    let interval = Duration::from_nanos(nanos);
+    if interval < INTERVAL_MIN { Duration::ZERO } else { interval }
 }
 
 /// A remark on a job as a whole.

@@ -58,7 +58,7 @@ const READ: &[&str] = &[
 #[rustfmt::skip]
 const MOOT: &[&str] = &[
     "group_reporting", "new_group", "name", "description", "thread", "threads",
-    "stonewall", "wait_for_previous", "wait_for", "startdelay", "exitall", "exitall_on_error",
+    "stonewall", "wait_for_previous", "wait_for", "startdelay", "exitall", "exit_what", "exitall_on_error",
     "fallocate", "invalidate", "norandommap", "softrandommap", "randrepeat", "allrandrepeat",
     "refill_buffers", "scramble_buffers", "buffer_compress_chunk", "disable_slat", "disable_clat", "disable_lat",
     "disable_bw", "disable_bw_measurement", "slat_percentiles", "clat_percentiles", "lat_percentiles", "percentile_list",
@@ -87,7 +87,6 @@ pub fn fate(key: &str) -> Fate {
         "random_generator" => Differs("there is only one random generator, seeded by seed"),
         "filename_format" => Differs("a job without filename has the file JOB.0.0"),
         "write_iolog" => Differs("write record_requests = true"),
-        "exit_what" => Differs("jobs are points, none of which ends another"),
         "serialize_overlap" => Cannot("requests that overlap are not held back"),
         "rate_min" | "rate_iops_min" => Cannot("compare results with brunt compare --fail-if"),
         "max_latency" => Cannot("no request ends a run; compare results with brunt compare --fail-if"),

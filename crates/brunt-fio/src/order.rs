@@ -1,21 +1,121 @@
-//! Which jobs fio runs at the same time (fio(1), `stonewall` and `wait_for`).
+//! Which jobs fio runs at the same time (fio(1), `stonewall`, `wait_for`, `startdelay` and `exitall`).
 //! Called once for a job file, before its jobs are translated.
+//!
+//! A job waits for all before a `stonewall`, its own included. The jobs from one such wall to the next are a
+//! [`JobStretch`]; they start together, but for those that `wait_for` another or have a `startdelay`.
 
-use crate::job::Job;
+use std::time::Duration;
 
-/// The first job that runs at the same time as the one before it, by its index.
+use crate::error::{Cause, FioError};
+use crate::import::Remark;
+use crate::job::{Job, Setting};
+use crate::units;
+
+/// Jobs that are measured at once; a single one is measured alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobStretch {
+    /// Their indexes and when each starts.
+    pub jobs: Vec<(usize, Duration)>,
+    /// The first to end ends all.
+    pub exit_all: bool,
+}
+
+/// The stretches in the order in which fio makes them. What cannot be done in the same way is added to `remarks`.
 ///
-/// A job waits for all before a `stonewall`, its own included, and for the one that `wait_for` names. So the jobs behind
-/// a stonewall come one after the other only if each waits for the one before it.
-pub fn first_at_once(jobs: &[&Job]) -> Option<usize> {
-    (1..jobs.len()).find(|index| {
-        let by_key = jobs[*index].by_key();
-        let walled = ["stonewall", "wait_for_previous"]
-            .iter()
-            .any(|key| by_key.get(key).is_some_and(|setting| setting.value != "0"));
-        let waits = by_key.get("wait_for").is_some_and(|setting| setting.value == jobs[*index - 1].name);
-        !walled && !waits
+/// # Errors
+/// A delay is no time.
+pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStretch>, FioError> {
+    // It is a switch of the whole file: fio keeps one flag.
+    let exit_all = jobs.iter().find_map(|job| setting(job, "exitall").filter(|set| is_on(set)));
+    let walls: Vec<usize> = (0..jobs.len()).filter(|index| *index == 0 || is_walled(jobs[*index])).collect();
+    let ends = walls.iter().skip(1).copied().chain([jobs.len()]);
+    let mut stretches = Vec::new();
+    for (start, end) in walls.iter().copied().zip(ends) {
+        let indexes = start..end;
+        let waits = |index: usize| {
+            let named = setting(jobs[index], "wait_for");
+            named.filter(|named| jobs[start..end].iter().any(|other| other.name == named.value))
+        };
+        let in_turn = |index: &usize| waits(*index).is_some_and(|named| named.value == jobs[index - 1].name);
+        if indexes.clone().skip(1).all(|index| in_turn(&index)) {
+            // Alone nobody notices a delay.
+            let alone = |index| JobStretch { jobs: vec![(index, Duration::ZERO)], exit_all: false };
+            stretches.extend(indexes.map(alone));
+            continue;
+        }
+        for named in indexes.clone().filter_map(waits) {
+            let why = "it starts when that job ends, while others run on: jobs at once start at times that are known";
+            lose(remarks, named, why);
+        }
+        let mut at_once = Vec::new();
+        for index in indexes {
+            at_once.push((index, delay(jobs[index], start > 0, remarks)?));
+        }
+        if let Some(switch) = exit_all {
+            check_exit(switch, &jobs[start..end], walls.len() > 1, remarks);
+        }
+        stretches.push(JobStretch { jobs: at_once, exit_all: exit_all.is_some() });
+    }
+    Ok(stretches)
+}
+
+fn setting<'a>(job: &'a Job, key: &str) -> Option<&'a Setting> {
+    job.by_key().get(key).copied()
+}
+
+fn is_on(setting: &Setting) -> bool {
+    setting.value != "0"
+}
+
+fn is_walled(job: &Job) -> bool {
+    ["stonewall", "wait_for_previous"].iter().any(|key| setting(job, key).is_some_and(is_on))
+}
+
+fn lose(remarks: &mut Vec<Remark>, setting: &Setting, why: &str) {
+    let (location, key) = (setting.location.clone(), setting.key.clone());
+    let remark = Remark { location, key, why: why.to_string(), loss: true };
+    if !remarks.contains(&remark) {
+        remarks.push(remark);
+    }
+}
+
+/// When a job starts; `late`: behind a wall.
+fn delay(job: &Job, late: bool, remarks: &mut Vec<Remark>) -> Result<Duration, FioError> {
+    let Some(set) = setting(job, "startdelay").filter(|set| set.value != "0") else {
+        return Ok(Duration::ZERO);
+    };
+    if set.value.contains('-') {
+        lose(remarks, set, "a random delay is not supported: write one time");
+        return Ok(Duration::ZERO);
+    }
+    if late {
+        lose(remarks, set, "fio counts it from its own start, not from that of the jobs behind a stonewall");
+    }
+    units::time(&set.value, Duration::from_secs(1)).ok_or_else(|| {
+        let (option, value) = (set.key.clone(), set.value.clone());
+        Cause::Value { option, value, expected: "a time such as 30s" }.at(set.location.clone())
     })
+}
+
+/// Whether the end of one job ends those of its stretch and no others.
+fn check_exit(switch: &Setting, stretch: &[&Job], has_more: bool, remarks: &mut Vec<Remark>) {
+    let what = stretch.iter().find_map(|job| setting(job, "exit_what"));
+    match what.map(|what| (what, what.value.as_str())) {
+        Some((_, "stonewall")) => {}
+        Some((what, "all")) if has_more => {
+            lose(remarks, what, "jobs behind a stonewall are points of their own, which no other job ends");
+        }
+        Some((_, "all")) => {}
+        _ => {
+            let group =
+                stretch.iter().skip(1).find_map(|job| setting(job, "new_group").filter(|set| is_on(set)));
+            if group.is_some() {
+                let why =
+                    "it ends the jobs of one reporting group (new_group); here all that run at once end";
+                lose(remarks, switch, why);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -23,22 +123,58 @@ mod tests {
     use super::*;
     use crate::job;
 
-    #[test]
-    fn jobs_wait_for_a_wall_or_a_name() {
+    /// Reads `text` and shows its stretches: `a+b@5!, c` for b after five seconds, both ended by the first, then c.
+    fn shown(text: &str) -> (String, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.fio");
-        let check = |text: &str, expected: Option<usize>| {
-            std::fs::write(&path, text).unwrap();
-            let jobs = job::read(&path).unwrap();
-            assert_eq!(first_at_once(&jobs.iter().collect::<Vec<_>>()), expected, "{text}");
+        std::fs::write(&path, text).unwrap();
+        let jobs = job::read(&path).unwrap();
+        let mut remarks = Vec::new();
+        let stretches = stretches(&jobs.iter().collect::<Vec<_>>(), &mut remarks).unwrap();
+        let shown = stretches.iter().map(|stretch| {
+            let each = stretch.jobs.iter().map(|(index, delay)| match delay.as_secs() {
+                0 => jobs[*index].name.clone(),
+                seconds => format!("{}@{seconds}", jobs[*index].name),
+            });
+            let end = if stretch.exit_all { "!" } else { "" };
+            each.collect::<Vec<String>>().join("+") + end
+        });
+        let lost = remarks.iter().filter(|remark| remark.loss).map(|remark| remark.key.clone());
+        let mut lost: Vec<String> = lost.collect();
+        lost.dedup();
+        (shown.collect::<Vec<String>>().join(", "), lost)
+    }
+
+    #[test]
+    fn jobs_wait_for_a_wall_or_a_name() {
+        let check = |text: &str, expected: &str| {
+            assert_eq!(shown(text), (expected.to_string(), Vec::new()), "{text}");
         };
-        check("[a]\nstonewall", None);
-        check("[a]\n[b]", Some(1));
-        check("[a]\n[b]\nstonewall", None);
-        check("[a]\n[b]\nstonewall=0", Some(1));
-        check("[global]\nstonewall\n[a]\n[b]\n[c]", None);
-        check("[a]\n[b]\nwait_for=a\n[c]\nwait_for=b", None);
-        check("[a]\n[b]\nwait_for=a\n[c]\nwait_for=a", Some(2));
-        check("[a]\n[b]\nwait_for_previous\n[c]", Some(2));
+        check("[a]\nstonewall", "a");
+        check("[a]\n[b]", "a+b");
+        check("[a]\n[b]\nstonewall", "a, b");
+        check("[a]\n[b]\nstonewall=0", "a+b");
+        check("[global]\nstonewall\n[a]\n[b]\n[c]", "a, b, c");
+        check("[a]\n[b]\nwait_for=a\n[c]\nwait_for=b", "a, b, c");
+        check("[a]\n[b]\nwait_for_previous\n[c]", "a, b+c");
+        check("[a]\n[b]\n[c]\nstonewall\nwait_for=a\n[d]", "a+b, c+d");
+        check("[a]\n[b]\nstartdelay=5\n[c]\nstartdelay=2m", "a+b@5+c@120");
+        check("[a]\nstartdelay=5\n[b]\nstonewall\nstartdelay=5", "a, b");
+        check("[a]\nexitall\n[b]\n[c]\nstonewall", "a+b!, c");
+        check("[a]\n[b]\nexitall=0", "a+b");
+        check("[global]\nexitall\nexit_what=all\n[a]\n[b]", "a+b!");
+    }
+
+    #[test]
+    fn what_is_lost_is_blamed_on_its_option() {
+        let check = |text: &str, expected: &str, lost: &str| {
+            assert_eq!(shown(text), (expected.to_string(), vec![lost.to_string()]), "{text}");
+        };
+        check("[a]\n[b]\nwait_for=a\n[c]\nwait_for=a", "a+b+c", "wait_for");
+        check("[a]\n[b]\nwait_for=a\n[c]", "a+b+c", "wait_for");
+        check("[a]\n[b]\nstartdelay=1-9", "a+b", "startdelay");
+        check("[a]\n[b]\nstonewall\n[c]\nstartdelay=1", "a, b+c@1", "startdelay");
+        check("[a]\n[b]\nnew_group\nexitall", "a+b!", "exitall");
+        check("[global]\nexitall\nexit_what=all\n[a]\n[b]\n[c]\nstonewall", "a+b!, c", "exit_what");
     }
 }

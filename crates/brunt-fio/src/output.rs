@@ -1,5 +1,5 @@
 //! Figures in the shape of fio's JSON (`--output-format=json` of fio 3.33), for dashboards and scripts that
-//! read it. Called by `brunt run --output-format`. A point is a job; the complete runs of a point are one: bytes, requests and time add up,
+//! read it. Called by `brunt run --output-format`. A point is a job (of several at once each, in one group); the complete runs of a point are one: bytes, requests and time add up,
 //! histograms are merged.
 //!
 //! Unmaps are fio's `trim` section, flushes its `sync`.
@@ -7,15 +7,17 @@
 //! Figures of fio that Brunt does not have are present but empty (`slat_ns` with `N: 0`, `iodepth_submit`);
 //! nothing is invented. `clat_ns` is the service time; `lat_ns` counts from when a request was due.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use brunt_core::Histogram;
 use brunt_load::block::workload::{Arrival, Workload};
-use brunt_result::{Figures, OpFigures, OpKind};
+use brunt_result::summary::RunSummary;
+use brunt_result::{Figures, Interval, OpFigures, OpKind};
 use brunt_study::experiment::{Plan, Point};
-use brunt_study::observe::{Event, Observer};
+use brunt_study::observe::{Event, JobEvent, Observer, RunInfo};
 use serde_json::{Map, Value, json};
 
 /// fio's default list, in percent.
@@ -39,16 +41,19 @@ type Sample = [(f64, f64); DIRECTIONS.len()];
 pub struct FioJson(Arc<Mutex<State>>);
 
 struct State {
-    jobs: Vec<ReportedJob>,
-    /// The point whose run is under way, and its intervals so far.
-    current: usize,
-    open: Vec<Sample>,
+    /// By point; the point of several jobs together is none.
+    jobs: BTreeMap<usize, ReportedJob>,
+    /// The number of the run under way.
+    current: u32,
+    /// By run, the intervals so far.
+    open: BTreeMap<u32, Vec<Sample>>,
     /// json+: with every bucket of the histograms.
     bins: bool,
 }
 
 struct ReportedJob {
     point: Point,
+    group: usize,
     figures: Figures,
     measured_s: f64,
     samples: Vec<Sample>,
@@ -58,23 +63,33 @@ struct ReportedJob {
 impl FioJson {
     /// Of the runs of a plan; with the histograms' bins (fio's `json+`) or without.
     pub fn new(plan: &Plan, bins: bool) -> FioJson {
-        let job = |point: &Point| ReportedJob {
-            point: point.clone(),
-            figures: Figures::default(),
-            measured_s: 0.0,
-            samples: Vec::new(),
-            error: false,
+        let job = |(index, group): (usize, usize)| {
+            let point = plan.points[index].clone();
+            let job = ReportedJob {
+                point,
+                group,
+                figures: Figures::default(),
+                measured_s: 0.0,
+                samples: Vec::new(),
+                error: false,
+            };
+            (index, job)
         };
-        let jobs = plan.points.iter().map(job).collect();
-        FioJson(Arc::new(Mutex::new(State { jobs, current: 0, open: Vec::new(), bins })))
+        let groups = plan.heads().into_iter().enumerate().flat_map(|(group, head)| {
+            let jobs = plan.jobs_of(head);
+            let points = if jobs.is_empty() { head..head + 1 } else { jobs };
+            points.map(move |point| (point, group))
+        });
+        let jobs = groups.map(job).collect();
+        let (current, open) = (0, BTreeMap::new());
+        FioJson(Arc::new(Mutex::new(State { jobs, current, open, bins })))
     }
 
     /// The document so far.
     pub fn document(&self, version: &str) -> Value {
         let state = self.state();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let jobs: Vec<Value> =
-            state.jobs.iter().enumerate().map(|(index, job)| job.json(index, state.bins)).collect();
+        let jobs: Vec<Value> = state.jobs.values().map(|job| job.json(state.bins)).collect();
         json!({
             "fio version": format!("brunt-{version}"),
             "timestamp": now.as_secs(),
@@ -96,27 +111,13 @@ impl Observer for FioJson {
         let state = &mut *state;
         match event {
             Event::RunBegins(info) => {
-                state.current = info.point as usize;
+                state.current = info.order;
                 state.open.clear();
             }
-            Event::Interval(interval) => {
-                let seconds = interval.end.since(interval.start).as_secs_f64();
-                if seconds > 0.0 {
-                    let rates = |kind| match interval.figures.op(kind) {
-                        Some(op) => (op.completed as f64 / seconds, op.bytes as f64 / seconds),
-                        None => (0.0, 0.0),
-                    };
-                    state.open.push(DIRECTIONS.map(|(_, kind)| rates(kind)));
-                }
-            }
-            Event::RunEnds(_, run, figures) => {
-                let job = &mut state.jobs[state.current];
-                job.error |= run.first_error.is_some();
-                if run.is_complete() {
-                    job.figures.merge(figures);
-                    job.measured_s += run.measured_s;
-                    job.samples.append(&mut state.open);
-                }
+            Event::Interval(interval) => state.interval(state.current, interval),
+            Event::Job(run, JobEvent::Interval(interval)) => state.interval(*run, interval),
+            Event::RunEnds(info, run, figures) | Event::Job(_, JobEvent::RunEnds(info, run, figures)) => {
+                state.ends(info, run, figures);
             }
             _ => {}
         }
@@ -124,15 +125,39 @@ impl Observer for FioJson {
     }
 }
 
+impl State {
+    fn interval(&mut self, run: u32, interval: &Interval) {
+        let seconds = interval.end.since(interval.start).as_secs_f64();
+        if seconds > 0.0 {
+            let rates = |kind| match interval.figures.op(kind) {
+                Some(op) => (op.completed as f64 / seconds, op.bytes as f64 / seconds),
+                None => (0.0, 0.0),
+            };
+            self.open.entry(run).or_default().push(DIRECTIONS.map(|(_, kind)| rates(kind)));
+        }
+    }
+
+    fn ends(&mut self, info: &RunInfo, run: &RunSummary, figures: &Figures) {
+        let samples = self.open.remove(&info.order).unwrap_or_default();
+        let Some(job) = self.jobs.get_mut(&(info.point as usize)) else { return };
+        job.error |= run.first_error.is_some();
+        if run.is_complete() {
+            job.figures.merge(figures);
+            job.measured_s += run.measured_s;
+            job.samples.extend(samples);
+        }
+    }
+}
+
 impl ReportedJob {
-    fn json(&self, index: usize, bins: bool) -> Value {
+    fn json(&self, bins: bool) -> Value {
         let ReportedJob { point, figures, measured_s, .. } = self;
         let thread_s = (measured_s * f64::from(workload(point).workers)).max(1e-9);
         let share = |nanos: u64| nanos as f64 / 1e9 / thread_s * 100.0;
         let all = figures.response();
         let mut job = json!({
             "jobname": point.label,
-            "groupid": index,
+            "groupid": self.group,
             "error": if self.error { 5 } else { 0 }, // EIO, as of any device that failed
             "eta": 0,
             "elapsed": measured_s.ceil() as u64,

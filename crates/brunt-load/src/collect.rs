@@ -1,20 +1,23 @@
 //! Collects what a run's workers send: merges their intervals as they arrive and passes the merged ones to
 //! the recorder and to decisions. Called by [`crate::decisions`], on the thread that waits for the end.
 //!
+//! A load of several jobs ([`crate::together`]) is collected twice: all workers together, and those of each job.
+//!
 //! The rule: an interval is passed on when every worker has reported it, and never changes afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
+use crate::load::{PreparedJob, PreparedLoad};
 use crate::record::Recorder;
 
 /// Messages that wait for the recorder; then workers wait too, rather than lose any.
-pub(crate) const MESSAGES_MAX: usize = 64;
+const MESSAGES_MAX: usize = 64;
 /// How long somebody's wish to stop may go unseen.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// From "all are ready" to the common start.
@@ -27,23 +30,75 @@ pub enum WorkerMessage<E> {
     Ready,
     /// An interval of this worker is over.
     Interval(u32, Box<Interval>),
-    /// Some requests ended.
-    Requests(Vec<RequestRecord>),
+    /// Some requests of this worker ended.
+    Requests(u32, Vec<RequestRecord>),
     /// This worker has ended: its last message.
     Done(u32, Box<Result<Outcome, E>>),
+}
+
+/// The workers' end of the way to the collector. Workers of a job among several number themselves and their intervals
+/// from 0; here they get the numbers that they have in the whole run.
+#[derive(Debug)]
+pub struct WorkerSender<E> {
+    messages: SyncSender<WorkerMessage<E>>,
+    first_worker: u32,
+    first_interval: u64,
+}
+
+impl<E> Clone for WorkerSender<E> {
+    fn clone(&self) -> WorkerSender<E> {
+        self.of_job(0, 0)
+    }
+}
+
+impl<E> WorkerSender<E> {
+    /// A run's, and where its messages arrive. What waits there is bounded; then workers wait.
+    pub fn new() -> (WorkerSender<E>, Receiver<WorkerMessage<E>>) {
+        let (messages, inbox) = sync_channel(MESSAGES_MAX);
+        (WorkerSender { messages, first_worker: 0, first_interval: 0 }, inbox)
+    }
+
+    /// For a job whose workers and intervals come after so many others.
+    pub fn of_job(&self, workers: u32, intervals: u64) -> WorkerSender<E> {
+        WorkerSender {
+            messages: self.messages.clone(),
+            first_worker: self.first_worker + workers,
+            first_interval: self.first_interval + intervals,
+        }
+    }
+
+    /// Sends a message. It is lost if nobody wants the run any more.
+    pub fn send(&self, message: WorkerMessage<E>) {
+        let _ = self.messages.send(self.renumbered(message));
+    }
+
+    /// A single request keeps the number that its worker has in its job.
+    fn renumbered(&self, message: WorkerMessage<E>) -> WorkerMessage<E> {
+        match message {
+            WorkerMessage::Ready => WorkerMessage::Ready,
+            WorkerMessage::Interval(worker, mut interval) => {
+                interval.index += self.first_interval;
+                WorkerMessage::Interval(worker + self.first_worker, interval)
+            }
+            WorkerMessage::Requests(worker, batch) => {
+                WorkerMessage::Requests(worker + self.first_worker, batch)
+            }
+            WorkerMessage::Done(worker, result) => WorkerMessage::Done(worker + self.first_worker, result),
+        }
+    }
 }
 
 /// Sends a worker's figures to the collector.
 pub struct Post<'a, E> {
     worker: u32,
-    messages: &'a SyncSender<WorkerMessage<E>>,
+    messages: &'a WorkerSender<E>,
     /// For room in the inbox: requests are late for it, which is not the device's doing.
     waited: Duration,
 }
 
 impl<'a, E> Post<'a, E> {
     /// For this worker's figures.
-    pub fn new(worker: u32, messages: &'a SyncSender<WorkerMessage<E>>) -> Post<'a, E> {
+    pub fn new(worker: u32, messages: &'a WorkerSender<E>) -> Post<'a, E> {
         Post { worker, messages, waited: Duration::ZERO }
     }
 
@@ -53,9 +108,10 @@ impl<'a, E> Post<'a, E> {
     }
 
     fn send(&mut self, message: WorkerMessage<E>) {
-        if let Err(TrySendError::Full(message)) = self.messages.try_send(message) {
+        let message = self.messages.renumbered(message);
+        if let Err(TrySendError::Full(message)) = self.messages.messages.try_send(message) {
             let begin = Clock::Monotonic.now();
-            let _ = self.messages.send(message);
+            let _ = self.messages.messages.send(message);
             self.waited += Clock::Monotonic.now().since(begin);
         }
     }
@@ -66,7 +122,7 @@ impl<E> Recorder for Post<'_, E> {
         self.send(WorkerMessage::Interval(self.worker, Box::new(interval.clone())));
     }
     fn requests(&mut self, batch: &[RequestRecord]) {
-        self.send(WorkerMessage::Requests(batch.to_vec()));
+        self.send(WorkerMessage::Requests(self.worker, batch.to_vec()));
     }
 }
 
@@ -80,39 +136,118 @@ pub(crate) trait WorkersHandle {
 
 /// Merges what workers send. `E` is why a worker may fail.
 pub(crate) struct Collector<'a, E> {
-    workers: usize,
     stop: &'a AtomicBool,
     recorder: &'a mut dyn Recorder,
     /// Looks at every merged interval; what it answers ends the run.
     judge: &'a mut dyn FnMut(&Interval) -> Option<Stopped>,
+    all: Stream,
+    jobs: Vec<JobStream>,
+    exit_all: bool,
+    verdict: Option<Stopped>,
+    halts: bool,
+    error: Option<E>,
+}
+
+/// What some workers send, merged.
+struct Stream {
     /// Intervals that some workers have not reported yet.
     open: BTreeMap<u64, Interval>,
     /// The next interval of each worker; `u64::MAX` when it is done.
     next: Vec<u64>,
-    verdict: Option<Stopped>,
-    halts: bool,
     outcome: Option<Outcome>,
-    error: Option<E>,
+}
+
+/// What the workers of one job send.
+struct JobStream {
+    first_worker: u32,
+    stream: Stream,
+}
+
+/// A run as collected.
+pub(crate) struct Collected {
+    /// All workers together.
+    pub(crate) outcome: Outcome,
+    /// Each job of a load of several.
+    pub(crate) jobs: Vec<Outcome>,
+}
+
+impl Stream {
+    /// Of workers whose first intervals have these numbers.
+    fn new(next: Vec<u64>) -> Stream {
+        Stream { open: BTreeMap::new(), next, outcome: None }
+    }
+
+    fn interval(&mut self, worker: usize, interval: Interval) {
+        self.next[worker] = interval.index + 1;
+        match self.open.get_mut(&interval.index) {
+            Some(open) => {
+                open.figures.merge(&interval.figures);
+                open.start = open.start.min(interval.start);
+                open.end = open.end.max(interval.end);
+            }
+            None => {
+                self.open.insert(interval.index, interval);
+            }
+        }
+    }
+
+    fn done(&mut self, worker: usize, outcome: Option<&Outcome>) {
+        self.next[worker] = u64::MAX;
+        match (&mut self.outcome, outcome) {
+            (Some(all), Some(outcome)) => all.merge(outcome),
+            (all @ None, Some(outcome)) => *all = Some(outcome.clone()),
+            (_, None) => {}
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.next.iter().all(|next| *next == u64::MAX)
+    }
+
+    /// Takes the next interval that all workers have reported.
+    fn complete(&mut self) -> Option<Interval> {
+        let complete = self.next.iter().copied().min().unwrap_or(u64::MAX);
+        let entry = self.open.first_entry()?;
+        (*entry.key() < complete).then(|| entry.remove())
+    }
+}
+
+impl JobStream {
+    fn of(prepared: &[PreparedJob]) -> Vec<JobStream> {
+        let mut first_worker = 0;
+        let stream = |job: &PreparedJob| {
+            let stream = Stream::new(vec![job.first_interval; job.workers as usize]);
+            let stream = JobStream { first_worker, stream };
+            first_worker += job.workers;
+            stream
+        };
+        prepared.iter().map(stream).collect()
+    }
 }
 
 impl<'a, E> Collector<'a, E> {
-    /// For so many workers; somebody else asks for the end with `stop`.
+    /// For the workers that were made ready; somebody else asks for the end with `stop`.
     pub(crate) fn new(
-        workers: u32,
+        prepared: &PreparedLoad,
         stop: &'a AtomicBool,
         recorder: &'a mut dyn Recorder,
         judge: &'a mut dyn FnMut(&Interval) -> Option<Stopped>,
     ) -> Collector<'a, E> {
+        let jobs = JobStream::of(&prepared.jobs);
+        let next = match prepared.jobs.is_empty() {
+            true => vec![0; prepared.workers as usize],
+            false => jobs.iter().flat_map(|job| &job.stream.next).copied().collect(),
+        };
+        assert_eq!(next.len(), prepared.workers as usize, "jobs have all the workers");
         Collector {
-            workers: workers as usize,
             stop,
             recorder,
             judge,
-            open: BTreeMap::new(),
-            next: vec![0; workers as usize],
+            all: Stream::new(next),
+            jobs,
+            exit_all: prepared.exit_all,
             verdict: None,
             halts: false,
-            outcome: None,
             error: None,
         }
     }
@@ -125,7 +260,7 @@ impl<'a, E> Collector<'a, E> {
         mut self,
         inbox: Receiver<WorkerMessage<E>>,
         handle: &mut impl WorkersHandle,
-    ) -> Result<Outcome, E> {
+    ) -> Result<Collected, E> {
         let (mut ready, mut started) = (0, false);
         loop {
             if self.stop.load(Ordering::Relaxed) || self.recorder.is_full() {
@@ -142,8 +277,8 @@ impl<'a, E> Collector<'a, E> {
             match inbox.recv_timeout(LOOK_EVERY) {
                 Ok(WorkerMessage::Ready) => {
                     ready += 1;
-                    assert!(ready <= self.workers, "each worker is ready once");
-                    if ready == self.workers && !started {
+                    assert!(ready <= self.all.next.len(), "each worker is ready once");
+                    if ready == self.all.next.len() && !started {
                         started = true;
                         let start = Clock::Monotonic.now().after(START_IN);
                         handle.start(start);
@@ -151,7 +286,10 @@ impl<'a, E> Collector<'a, E> {
                     }
                 }
                 Ok(WorkerMessage::Interval(worker, interval)) => self.interval(worker, *interval),
-                Ok(WorkerMessage::Requests(batch)) => self.recorder.requests(&batch),
+                Ok(WorkerMessage::Requests(worker, batch)) => match self.job_of(worker) {
+                    Some((job, _)) => self.recorder.job_requests(job, &batch),
+                    None => self.recorder.requests(&batch),
+                },
                 Ok(WorkerMessage::Done(worker, result)) => self.done(worker, *result),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -160,55 +298,67 @@ impl<'a, E> Collector<'a, E> {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let mut outcome = self.outcome.expect("every worker reports its end");
-        if let Some(verdict) = self.verdict
-            && outcome.stopped <= Stopped::Interrupted
-            && !self.stop.load(Ordering::Relaxed)
-            && !self.recorder.is_full()
-        {
-            outcome.stopped = verdict;
+        let verdict = self.verdict.filter(|_| !self.stop.load(Ordering::Relaxed) && !self.recorder.is_full());
+        let judged = |stream: Stream| {
+            let mut outcome = stream.outcome.expect("every worker reports its end");
+            if let Some(verdict) = verdict
+                && outcome.stopped <= Stopped::Interrupted
+            {
+                outcome.stopped = verdict;
+            }
+            outcome
+        };
+        let mut outcome = judged(self.all);
+        let jobs: Vec<Outcome> = self.jobs.into_iter().map(|job| judged(job.stream)).collect();
+        if !jobs.is_empty() {
+            over_all_of_the_time(&mut outcome);
         }
-        Ok(outcome)
+        Ok(Collected { outcome, jobs })
+    }
+
+    /// The job of a worker, and the worker's number in it; `None` of a load that is no several.
+    fn job_of(&self, worker: u32) -> Option<(usize, usize)> {
+        let job = self.jobs.iter().rposition(|job| job.first_worker <= worker)?;
+        Some((job, (worker - self.jobs[job].first_worker) as usize))
     }
 
     fn interval(&mut self, worker: u32, interval: Interval) {
-        self.next[worker as usize] = interval.index + 1;
-        match self.open.get_mut(&interval.index) {
-            Some(open) => {
-                open.figures.merge(&interval.figures);
-                open.start = open.start.min(interval.start);
-                open.end = open.end.max(interval.end);
-            }
-            None => {
-                self.open.insert(interval.index, interval);
-            }
+        if let Some((job, own)) = self.job_of(worker) {
+            self.jobs[job].stream.interval(own, interval.clone());
         }
+        self.all.interval(worker as usize, interval);
         self.emit();
     }
 
     fn done(&mut self, worker: u32, result: Result<Outcome, E>) {
-        self.next[worker as usize] = u64::MAX;
-        match result {
-            Ok(outcome) => match &mut self.outcome {
-                Some(all) => all.merge(&outcome),
-                None => self.outcome = Some(outcome),
-            },
+        let outcome = match result {
+            Ok(outcome) => Some(outcome),
             Err(error) => {
                 self.error.get_or_insert(error);
                 self.halts = true;
+                None
+            }
+        };
+        if let Some((job, own)) = self.job_of(worker) {
+            let stream = &mut self.jobs[job].stream;
+            stream.done(own, outcome.as_ref());
+            if self.exit_all && !self.halts && stream.is_done() {
+                // The others have done what they were meant to.
+                (self.verdict, self.halts) = (self.verdict.or(Some(Stopped::Done)), true);
             }
         }
+        self.all.done(worker as usize, outcome.map(unless_never_begun).as_ref());
         self.emit();
     }
 
-    /// Hands on every interval that all workers have reported.
+    /// Hands on every interval that all workers have reported, of each job and of all together.
     fn emit(&mut self) {
-        let complete = self.next.iter().copied().min().unwrap_or(u64::MAX);
-        while let Some(entry) = self.open.first_entry() {
-            if *entry.key() >= complete {
-                return;
+        for (index, job) in self.jobs.iter_mut().enumerate() {
+            while let Some(interval) = job.stream.complete() {
+                self.recorder.job_interval(index, &interval);
             }
-            let interval = entry.remove();
+        }
+        while let Some(interval) = self.all.complete() {
             self.recorder.interval(&interval);
             if self.verdict.is_none() {
                 self.verdict = (self.judge)(&interval);
@@ -218,23 +368,38 @@ impl<'a, E> Collector<'a, E> {
     }
 }
 
+/// A worker that was stopped before its job began says nothing of when the run was measured.
+fn unless_never_begun(outcome: Outcome) -> Outcome {
+    match outcome.stopped == Stopped::Interrupted && outcome.end <= outcome.start {
+        true => Outcome { start: Nanos::MAX, end: Nanos(0), ..outcome },
+        false => outcome,
+    }
+}
+
+/// Jobs are measured at different times, so that their rates do not add up: all together did so much in so long.
+fn over_all_of_the_time(outcome: &mut Outcome) {
+    let seconds = outcome.end.since(outcome.start).as_secs_f64();
+    let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+    outcome.requests_per_second = rate(outcome.figures.completed_in_time());
+    outcome.bytes_per_second = rate(outcome.figures.bytes_in_time());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::sync_channel;
 
     /// A worker that has to wait for its figures to be taken says so, one that has not does
     /// not.
     #[test]
     fn waiting_for_the_recorder_is_told() {
-        let (messages, inbox) = sync_channel::<WorkerMessage<()>>(1);
+        let (messages, inbox) = WorkerSender::<()>::new();
         let mut post = Post::new(0, &messages);
-        post.requests(&[]);
+        (0..MESSAGES_MAX).for_each(|_| post.requests(&[]));
         assert_eq!(post.waited, Duration::ZERO);
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 std::thread::sleep(Duration::from_millis(20));
-                inbox.iter().take(2).count()
+                inbox.iter().take(MESSAGES_MAX + 1).count()
             });
             post.requests(&[]);
         });

@@ -31,6 +31,11 @@ pub enum LoadCommandError {
     /// This load has no queue depth.
     #[error("this load has one request outstanding at a time, so it has no queue depth to change")]
     NoDepth,
+    /// This load is several.
+    #[error(
+        "this load is several jobs at once, each with its own rate and queue depth, which cannot be changed together"
+    )]
+    Several,
     /// Buffers and the ring were made for less.
     #[error("a queue depth of {depth} is outside 1 to {max}, for which the load was prepared")]
     BadDepth {

@@ -4,7 +4,7 @@
 //! requests and [`block::arrival`] into times, both without I/O and the same on every machine for the
 //! same seed. [`block::worker`] is the loop between them and a device; [`block`] runs several of
 //! them in threads. [`mod@file`] drives a mounted directory instead of a device, [`replay`] sends the requests of a
-//! block trace. Each is a [`Load`], a line
+//! block trace, [`mod@together`] runs several such loads at once. Each is a [`Load`], a line
 //! of [`LOADS`]; [`mod@transfer`] moves one range once, with the same loop; [`decisions`] runs a load, and decides what
 //! takes all of its workers together. Figures leave through [`record::Recorder`]; no file format is known here.
 #![forbid(unsafe_code)]
@@ -23,6 +23,7 @@ mod nap;
 pub mod record;
 pub mod replay;
 pub mod sequence;
+pub mod together;
 pub mod transfer;
 
 pub use block::Session;

@@ -9,7 +9,6 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use brunt_block::{Backend, DeviceError};
@@ -18,7 +17,7 @@ use brunt_result::OpKind;
 use brunt_result::choice::{PageCache, RingChoice, RingMode};
 use brunt_result::replay::ReplayFidelity;
 
-use crate::collect::WorkerMessage;
+use crate::collect::WorkerSender;
 use crate::commands::{LoadCommand, LoadCommandError};
 
 /// Shortest report interval: merging histograms costs a tenth of a millisecond for each.
@@ -27,7 +26,7 @@ pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 /// Where a load's workers send what they see.
-pub type MessageSender = SyncSender<WorkerMessage<LoadError>>;
+pub type MessageSender = WorkerSender<LoadError>;
 
 /// A load as described, for as many runs as anybody wants.
 pub trait Load: std::fmt::Debug + Send + Sync {
@@ -77,6 +76,20 @@ pub trait Load: std::fmt::Debug + Send + Sync {
 pub struct LoadTarget {
     /// The device, for loads that drive one.
     pub device: Option<Arc<dyn Backend>>,
+    /// Of a load of several jobs what each is run on; one that is not here is run on the above.
+    pub jobs: Vec<LoadTarget>,
+}
+
+impl LoadTarget {
+    /// A device.
+    pub fn of(device: Arc<dyn Backend>) -> LoadTarget {
+        LoadTarget { device: Some(device), jobs: Vec::new() }
+    }
+
+    /// What a job is run on.
+    pub fn job(&self, index: usize) -> &LoadTarget {
+        self.jobs.get(index).unwrap_or(self)
+    }
 }
 
 /// What there is to know of a load without running it.
@@ -230,10 +243,30 @@ pub struct PreparedLoad {
     pub queue_depth: u32,
     /// How their rings work, measured now if nobody had chosen; `None` for a load without rings.
     pub ring: Option<RingChoice>,
+    /// Of a load of several jobs each, in the order of their workers; empty of all others.
+    pub jobs: Vec<PreparedJob>,
+    /// Whether the run ends with the first of its jobs.
+    pub exit_all: bool,
+}
+
+impl PreparedLoad {
+    /// One load, without jobs.
+    pub fn alone(workers: u32, queue_depth: u32, ring: Option<RingChoice>) -> PreparedLoad {
+        PreparedLoad { workers, queue_depth, ring, jobs: Vec::new(), exit_all: false }
+    }
+}
+
+/// A job that was made ready among others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreparedJob {
+    /// How many workers report for it.
+    pub workers: u32,
+    /// Number of its first interval among those of the run: it may start later than others.
+    pub first_interval: u64,
 }
 
 /// A run that was made ready. When it is dropped its workers are stopped and gone.
-pub trait RunningLoad {
+pub trait RunningLoad: Send {
     /// Has the workers start at this time. Called once, when all have reported that they are ready.
     fn start(&mut self, at: Nanos);
 
@@ -254,6 +287,8 @@ pub struct Finished {
     pub page_cache: Option<PageCache>,
     /// How true it was, of the replay of a trace.
     pub replay: Option<Box<ReplayFidelity>>,
+    /// The same of each job of a load of several.
+    pub jobs: Vec<Finished>,
 }
 
 /// Why a run could not be.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::load::{Load, WorkloadError};
-use crate::{block, file, replay};
+use crate::{block, file, replay, together};
 
 /// A kind of load.
 pub struct LoadKind {
@@ -72,6 +72,16 @@ pub const LOADS: &[LoadKind] = &[
                 return Err(WorkloadError { key: "trace", what }.into());
             }
             Ok(vec![(String::new(), Arc::new(replay::ReplayLoad::new(workload, None)))])
+        },
+    },
+    LoadKind {
+        name: together::KIND,
+        help: "several block loads or replays at once, each with figures of its own",
+        example: "[[jobs]]\nname = \"reader\"\nworkload = { stop = { time = \"9s\" } }\n\
+                  [[jobs]]\nname = \"writer\"\nstart_delay = \"3s\"\nworkload = { read = 0, stop = { time = \"6s\" } }",
+        read: |text| {
+            let settings: together::TogetherSettings = toml::from_str(text).map_err(Box::new)?;
+            Ok(vec![(String::new(), Arc::new(settings.load()?))])
         },
     },
     #[cfg(any(test, feature = "test-load"))]

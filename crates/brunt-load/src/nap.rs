@@ -64,15 +64,15 @@ impl Load for Nap {
             let (inbox, commands, naps) = (inbox.clone(), Arc::clone(&commands), self.naps);
             starts.push(start);
             threads.push(std::thread::spawn(move || {
-                let _ = inbox.send(WorkerMessage::Ready);
+                inbox.send(WorkerMessage::Ready);
                 let outcome = match started.recv() {
                     Ok(start) => sleep(naps, start, &commands, &mut Post::new(worker, &inbox)),
                     Err(_) => Outcome::interrupted(),
                 };
-                let _ = inbox.send(WorkerMessage::Done(worker, Box::new(Ok(outcome))));
+                inbox.send(WorkerMessage::Done(worker, Box::new(Ok(outcome))));
             }));
         }
-        let prepared = PreparedLoad { workers: self.workers, queue_depth: 1, ring: None };
+        let prepared = PreparedLoad::alone(self.workers, 1, None);
         Ok((prepared, Box::new(Naps { starts, commands, threads })))
     }
     fn any(&self) -> &dyn Any {

@@ -36,6 +36,13 @@ pub trait Recorder {
     /// Some more requests ended; only when the workload has `record_requests`.
     fn requests(&mut self, _batch: &[RequestRecord]) {}
 
+    /// An interval of one job is over, of a load of several; those of all together come through
+    /// [`Recorder::interval`].
+    fn job_interval(&mut self, _job: usize, _interval: &Interval) {}
+
+    /// Some more requests of one job ended. They are not told of again through [`Recorder::requests`].
+    fn job_requests(&mut self, _job: usize, _batch: &[RequestRecord]) {}
+
     /// All workers are ready and start at `start`; measuring begins when ramp-up is over.
     fn starts(&mut self, _start: brunt_core::Nanos) {}
 

@@ -18,9 +18,11 @@ pub const DRIFT_ALPHA: f64 = 0.05;
 /// How much the rates of runs that followed each other resemble each other, each against the mean of its own point:
 /// their correlation, where it is beyond chance.
 pub fn drift(summary: &Summary) -> Option<f64> {
+    // Jobs that run at once are alike for that alone; the point of all of them stands for them.
     let points: Vec<Vec<(u32, f64)>> = summary
         .points
         .iter()
+        .filter(|point| point.part_of.is_none())
         .map(|point| {
             let complete = point.runs.iter().filter(|run| run.is_complete() && run.requests_per_second > 0.0);
             complete.map(|run| (run.order, run.requests_per_second.ln())).collect()

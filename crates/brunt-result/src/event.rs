@@ -124,8 +124,23 @@ pub enum Event {
     Fault(Arc<FaultRecord>),
     /// The run is over; complete or not is for the summary to say. The figures are all of it.
     RunEnds(Arc<RunInfo>, Arc<RunSummary>, Arc<Figures>),
+    /// Something happened in one of several jobs of the run under way. The number is that of the job's own run;
+    /// its workers' zero of time is that of the run under way, which has the figures of all jobs together.
+    Job(u32, JobEvent),
     /// The experiment is over: the last event, also of one that failed or was interrupted.
     Ends(Arc<Summary>),
+}
+
+/// Something that happened in one of several jobs that run at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobEvent {
+    /// A part of the job's run is over, all its workers merged.
+    Interval(Arc<Interval>),
+    /// Requests that ended, when the job's workload asks for each.
+    Requests(Arc<[RequestRecord]>),
+    /// The job's run is over; told after the end of the run of all of them.
+    RunEnds(Arc<RunInfo>, Arc<RunSummary>, Arc<Figures>),
 }
 
 /// Which clock times are on. Times of two envelopes can be subtracted only if these are the same; a monotonic
@@ -160,7 +175,7 @@ pub enum EnvelopeError {
 
 impl Envelope {
     /// Raised when the meaning of what is sent changes.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
     /// Longest one: a summary of the largest experiment fits several times.
     pub const BYTES_MAX: usize = 256 << 20;
 

@@ -54,6 +54,10 @@ pub struct PointSummary {
     pub target: String,
     /// The workload's name.
     pub workload: String,
+    /// Of one of several jobs that run at once: the label of the point that has the figures of all of them together.
+    /// Each run of this point is a part of that point's run with the same `repetition`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub part_of: Option<String>,
     /// Value on each swept axis.
     pub axes: BTreeMap<String, String>,
     /// Caveats about the figures, such as "through the page cache".
@@ -586,6 +590,7 @@ pub(crate) mod tests {
             label: label.into(),
             target: "disk".into(),
             workload: "w".into(),
+            part_of: None,
             axes: BTreeMap::new(),
             notes: Vec::new(),
             ring: RingChoice::stated(RingMode::default()),

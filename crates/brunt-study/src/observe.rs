@@ -8,7 +8,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub use brunt_result::event::{Event, FaultGap, FaultRecord, RunInfo, Sample, SampleValue};
+pub use brunt_result::event::{Event, FaultGap, FaultRecord, JobEvent, RunInfo, Sample, SampleValue};
 
 /// Takes events. Called from the thread that collects a run's intervals and from hooks', one
 /// call at a time.
@@ -54,7 +54,9 @@ impl Hub {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { observers, failure } = &mut *inner;
         for seat in observers {
-            if seat.failed && !matches!(event, Event::RunEnds(..) | Event::Ends(_)) {
+            let ends =
+                matches!(event, Event::RunEnds(..) | Event::Job(_, JobEvent::RunEnds(..)) | Event::Ends(_));
+            if seat.failed && !ends {
                 continue;
             }
             if let Err(error) = seat.observer.event(event) {

@@ -116,6 +116,58 @@ fn same_shape_and_counts() {
     }
 }
 
+/// Jobs that fio runs at once run at once here: each makes as many requests as in fio, in the time that they take
+/// together, and an open-ended one ends with the first that ends if the file says so.
+#[test]
+fn jobs_at_once() {
+    let Some(fio) = need("fio", "fio") else { return };
+    let folder = TempDir::new("fio");
+    let file = folder.join("disk.img");
+    let file = file.display();
+    let global = format!(
+        "[global]\nfilename={file}\nsize=4m\nioengine=psync\nbs=4k\nnorandommap\nruntime=2\ntime_based\n"
+    );
+    let job = format!(
+        "{global}[reads]\nrw=randread\nrate_iops=300\n[writes]\nrw=randwrite\nrate_iops=100\nstartdelay=1\n"
+    );
+    let counts = |document: &Value| -> Vec<(u64, u64)> {
+        let jobs = document["jobs"].as_array().expect("jobs");
+        let count = |job: &Value, side: &str| job[side]["total_ios"].as_u64().expect("a count");
+        jobs.iter().map(|job| (count(job, "read"), count(job, "write"))).collect()
+    };
+    let near = |ours: u64, theirs: u64| (ours as f64 - theirs as f64).abs() <= 0.05 * theirs as f64;
+    let (theirs, ours) = both(&fio, &folder, &job, false);
+    let mut found = Vec::new();
+    differences("", &theirs, &ours, &mut found);
+    assert!(found.is_empty(), "{found:#?}");
+    let (theirs, ours) = (counts(&theirs), counts(&ours));
+    assert_eq!((ours.len(), ours[0].1, ours[1].0), (2, 0, 0), "{ours:?}");
+    assert!(near(ours[0].0, theirs[0].0) && near(ours[1].1, theirs[1].1), "{ours:?}, fio: {theirs:?}");
+    let read = || -> Vec<Value> {
+        let text = std::fs::read_to_string(folder.join("results/summary.json")).expect("a summary");
+        let summary: Value = serde_json::from_str(&text).expect("JSON");
+        summary["points"].as_array().expect("points").clone()
+    };
+    let run = |point: &Value, key: &str| point["runs"][0][key].as_f64().expect("a figure");
+    let points = read();
+    assert_eq!(points.len(), 3);
+    assert_eq!(points[1]["part_of"], points[0]["label"]);
+    // Two seconds each, the second one a second later: three, not four.
+    let seconds: Vec<f64> = points.iter().map(|point| run(point, "measured_s")).collect();
+    assert_eq!(seconds, [3.0, 2.0, 2.0]);
+    let all = points.iter().map(|point| run(point, "measured_s") * run(point, "requests_per_second"));
+    let all: Vec<f64> = all.collect();
+    assert!((all[0] - all[1] - all[2]).abs() < 1e-6, "{all:?}");
+    // Without a limit of its own one job goes on until another ends.
+    let job = format!("{global}exitall\n[short]\nrw=randread\nruntime=1\n[long]\nrw=randwrite\nruntime=30\n");
+    let (theirs, ours) = both(&fio, &folder, &job, false);
+    for document in [theirs, ours] {
+        let jobs = document["jobs"].as_array().expect("jobs");
+        let long = jobs.iter().filter_map(|job| job["job_runtime"].as_u64()).max();
+        assert!(long.is_some_and(|long| (1000..15_000).contains(&long)), "{long:?}");
+    }
+}
+
 /// What cannot be translated refuses the file, with its line; --lossy keeps the rest and says what is lost.
 #[test]
 fn losses_refuse_the_file_unless_they_are_wanted() {

@@ -109,7 +109,7 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
     let refused = of(text).unwrap_err();
     assert_eq!(refused.location.line, Some(2));
     let Cause::Loss { option, more, .. } = &refused.cause else { panic!("{refused}") };
-    assert_eq!((option.as_str(), *more), ("uid", 3));
+    assert_eq!((option.as_str(), *more), ("uid", 2));
     assert!(refused.advice().is_some_and(|advice| advice.contains("--lossy")));
     let import = translated(text, true).unwrap();
     let remark = |key: &str| {
@@ -121,13 +121,13 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
     assert!(remark("nonsense").1.contains("no equivalent") && remark("nonsense").2);
     assert_eq!((remark("rw").0, remark("rw").2), (Some(7), true));
     assert!(remark("iodepth").1.contains("one request outstanding") && !remark("iodepth").2);
-    assert!(remark("[b]").1.contains("at the same time as [a]") && remark("[b]").2);
+    assert!(remark("[a]").1.contains("[together.at-once]") && !remark("[a]").2);
     assert!(import.remarks.iter().all(|remark| remark.key != "group_reporting"));
     assert!(import.text.contains("# LOST: ") && import.text.contains(":2: uid: "), "{}", import.text);
     assert!(import.text.starts_with("# From "));
-    // Two files of their own: each workload against its own.
+    // Two files of their own: each workload against its own, at once.
     let points: Vec<_> = import.experiment.points().into_iter().map(|point| point.label).collect();
-    assert_eq!(points, ["a a", "b b"]);
+    assert_eq!(points, ["a+b at-once", "a at-once/a", "b at-once/b"]);
 }
 
 /// Which option is to blame, and for what.
@@ -257,6 +257,25 @@ fn jobs_one_after_the_other() {
             .unwrap();
     assert_eq!(import.experiment.workloads.len(), 3);
     assert!(import.remarks.iter().any(|remark| remark.key == "[b]" && !remark.loss));
+}
+
+/// Jobs at once are one point with a part for each, start when fio starts them, and end with the first if it says so.
+#[test]
+fn jobs_at_once() {
+    let text = "[global]\nsize=1m\nfilename=/x/y\nruntime=9\ntime_based\nexitall\n\
+                [a]\nramp_time=500ms\n[b]\nrw=randwrite\nstartdelay=1250ms\n[c]\nstonewall\n";
+    let import = of(text).unwrap();
+    let points: Vec<_> = import.experiment.points().into_iter().map(|point| point.label).collect();
+    assert_eq!(points, ["a c", "a at-once", "a at-once/a", "a at-once/b"]);
+    let group = &import.experiment.together["at-once"];
+    assert!(group.exit_all);
+    assert_eq!(group.jobs[1].start_delay, Some(Span(Duration::from_millis(1250))));
+    // b begins to be measured 750 ms after a: intervals are such that it begins with one.
+    assert_eq!(import.experiment.workloads["b"].interval, Span(Duration::from_millis(250)));
+    let odd = of("[global]\nsize=1m\n[a]\n[b]\nstartdelay=1001ms\n").unwrap();
+    assert_eq!(odd.experiment.workloads["a"].interval, Span(Duration::ZERO));
+    let refused = of("[global]\nsize=1m\n[a]\n[b]\nstartdelay=soon\n").unwrap_err();
+    assert!(matches!(refused.cause, Cause::Value { .. }), "{refused}");
 }
 
 /// A mistake names its line and what would be right.

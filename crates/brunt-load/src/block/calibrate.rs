@@ -129,7 +129,7 @@ mod tests {
             ..Workload::default()
         };
         let memory = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
-        let (load, on) = (BlockLoad::new(workload), LoadTarget { device: Some(memory) });
+        let (load, on) = (BlockLoad::new(workload), LoadTarget::of(memory));
         let choose = |stop: bool| choose_ring(&load, &on, 1, &AtomicBool::new(stop)).unwrap();
         let choice = choose(false).unwrap();
         assert_eq!(choice.trials.len(), 3);

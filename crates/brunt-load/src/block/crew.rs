@@ -87,7 +87,7 @@ impl<J: WorkerJob> Workers<J> {
             let (job, inbox) = (Arc::clone(&workers.job), inbox.clone());
             let work = move || {
                 let result = job.work(worker, &inbox, &started);
-                let _ = inbox.send(WorkerMessage::Done(worker, Box::new(result)));
+                inbox.send(WorkerMessage::Done(worker, Box::new(result)));
             };
             let thread = std::thread::Builder::new().name(format!("worker-{worker}")).spawn(work);
             workers.threads.push(thread.map_err(|source| LoadError::Io { worker, source })?);

@@ -174,8 +174,7 @@ impl Load for BlockLoad {
             stated => RingChoice::stated(stated),
         };
         workload.ring = ring.mode;
-        let prepared =
-            PreparedLoad { workers: workload.workers, queue_depth: workload.queue_depth, ring: Some(ring) };
+        let prepared = PreparedLoad::alone(workload.workers, workload.queue_depth, Some(ring));
         let job = Job {
             workload,
             backend: Arc::clone(backend),
@@ -223,7 +222,7 @@ impl WorkerJob for Job {
         let id = WorkerId { worker, workers: workload.workers, seed: self.seed };
         let ready = Worker::new(workload, self.backend.info(), id, self.run, ring.pool())?;
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
-        let _ = inbox.send(WorkerMessage::Ready);
+        inbox.send(WorkerMessage::Ready);
         // No start: nobody wants this run any more.
         let Ok(start) = started.recv() else { return Ok(Outcome::interrupted()) };
         let mut post = Post::new(worker, inbox);

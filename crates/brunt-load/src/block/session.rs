@@ -39,7 +39,7 @@ impl Session {
     /// The workload does not fit, or a worker failed.
     pub fn run(&self, stop: &AtomicBool, recorder: &mut dyn Recorder) -> Result<Outcome, LoadError> {
         let load = BlockLoad { workload: self.workload.clone(), ring: self.ring.clone() };
-        let on = LoadTarget { device: Some(Arc::clone(&self.backend)) };
+        let on = LoadTarget::of(Arc::clone(&self.backend));
         let order = RunOrder { run: self.run, ..RunOrder::alone(self.seed) };
         decisions::run(&load, &on, &order, stop, recorder).map(|ran| ran.outcome)
     }

@@ -10,18 +10,17 @@ pub mod rate;
 pub mod steady;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use brunt_core::Nanos;
 use brunt_result::choice::{DepthChoice, RingChoice, RingMode};
 use brunt_result::{Interval, Outcome, RequestStatus};
 
-use crate::collect::{Collector, MESSAGES_MAX, WorkersHandle};
+use crate::collect::{Collected, Collector, WorkersHandle};
 use crate::commands::LoadCommand;
 use crate::load::{
-    DepthGoal, Finished, Load, LoadError, LoadInfo, LoadTarget, Pace, PreparedLoad, RateGoal, RateTrial,
-    RunOrder, RunningLoad, Trial, WorkloadError,
+    DepthGoal, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, RateGoal,
+    RateTrial, RunOrder, RunningLoad, Trial, WorkloadError,
 };
 use crate::record::{NoRecorder, Recorder};
 use depth::RunningDepthSearch;
@@ -46,6 +45,8 @@ pub fn share(all: u64, worker: u32, workers: u32) -> u64 {
 pub struct Ran {
     /// What its workers saw.
     pub outcome: Outcome,
+    /// What those of each job saw, of a load of several.
+    pub jobs: Vec<Outcome>,
     /// What was made ready for it.
     pub prepared: PreparedLoad,
     /// What the load knows beside.
@@ -57,6 +58,8 @@ pub struct Ran {
 pub struct Measured {
     /// The run; of a rate search the trial at the answer, or the last one if none kept the promise.
     pub outcome: Outcome,
+    /// Each job of a load of several; none of a run that was interrupted before it began.
+    pub jobs: Vec<Outcome>,
     /// What the load knows beside; nothing of a run that was interrupted before it began.
     pub finished: Finished,
     /// The highest rate that kept the promise of a rate search.
@@ -106,7 +109,7 @@ pub fn run(
         let what = "a rate search is many runs; it cannot be one".to_string();
         return Err(WorkloadError { key: "arrival", what }.into());
     }
-    let (messages, inbox) = sync_channel(MESSAGES_MAX);
+    let (messages, inbox) = MessageSender::new();
     let (prepared, running) = load.prepare(on, order, messages, stop)?;
     let mut driven = Driven(running);
     let mut rounds = match order.trial {
@@ -114,9 +117,9 @@ pub fn run(
         None => info.steady.map(|goal| Rounds::new(goal, info.interval)),
     };
     let mut judge = |interval: &Interval| rounds.as_mut()?.judge(interval);
-    let collector = Collector::new(prepared.workers, stop, recorder, &mut judge);
-    let outcome = collector.collect(inbox, &mut driven)?;
-    Ok(Ran { outcome, prepared, finished: driven.0.finish() })
+    let collector = Collector::new(&prepared, stop, recorder, &mut judge);
+    let Collected { outcome, jobs } = collector.collect(inbox, &mut driven)?;
+    Ok(Ran { outcome, jobs, prepared, finished: driven.0.finish() })
 }
 
 /// Makes a run of an experiment: finds the queue depth first if the load asks for it and `known` has none, looks for
@@ -146,8 +149,8 @@ pub fn measure(
     }
     let Pace::Search(goal) = pace else {
         return match run(load, on, &order, stop, recorder) {
-            Ok(Ran { outcome, finished, .. }) => {
-                Ok(Measured { outcome, finished, rate_found: None, trial: 0, depth })
+            Ok(Ran { outcome, jobs, finished, .. }) => {
+                Ok(Measured { outcome, jobs, finished, rate_found: None, trial: 0, depth })
             }
             Err(LoadError::Interrupted) => Ok(Measured::interrupted(depth)),
             Err(error) => Err(error),
@@ -159,7 +162,7 @@ pub fn measure(
     Ok(match tried.into_iter().nth(chosen) {
         Some(RateTried { ran, .. }) => {
             let (outcome, finished) = (ran.outcome, ran.finished);
-            Measured { outcome, finished, rate_found, trial: chosen as u32, depth }
+            Measured { outcome, jobs: Vec::new(), finished, rate_found, trial: chosen as u32, depth }
         }
         None => Measured::interrupted(depth),
     })
@@ -169,7 +172,7 @@ impl Measured {
     /// It was stopped before it began.
     fn interrupted(depth: Option<DepthChoice>) -> Measured {
         let (outcome, finished) = (Outcome::interrupted(), Finished::default());
-        Measured { outcome, finished, rate_found: None, trial: 0, depth }
+        Measured { outcome, jobs: Vec::new(), finished, rate_found: None, trial: 0, depth }
     }
 }
 
@@ -189,7 +192,7 @@ pub fn choose_ring(
         return Ok(Some(RingChoice::stated(stated)));
     }
     // Its workers are gone again as soon as they are ready: only the choice is wanted.
-    let (messages, _inbox) = sync_channel(MESSAGES_MAX);
+    let (messages, _inbox) = MessageSender::new();
     match load.prepare(on, &RunOrder::alone(seed), messages, stop) {
         Ok((prepared, running)) => {
             drop(running);

@@ -15,7 +15,7 @@ use crate::load_kind;
 use crate::nap::Nap;
 
 fn on(url: &str) -> LoadTarget {
-    LoadTarget { device: Some(open_url(url).unwrap()) }
+    LoadTarget::of(open_url(url).unwrap())
 }
 
 fn requests(count: u64) -> StopCondition {
@@ -59,7 +59,7 @@ fn a_block_load_needs_a_device() {
 fn what_a_load_cannot_do_is_refused_by_type() {
     let stop = AtomicBool::new(false);
     let prepared = |load: &dyn Load, on: &LoadTarget| {
-        let (messages, inbox) = sync_channel(MESSAGES_MAX);
+        let (messages, inbox) = MessageSender::new();
         let (_, running) = load.prepare(on, &RunOrder::alone(1), messages, &stop).unwrap();
         (running, inbox)
     };

@@ -65,7 +65,7 @@ impl FileLoad {
     ) -> Result<(Outcome, PageCache), LoadError> {
         let mut system = self.system();
         let system = system.as_mut().expect("opened before its first run");
-        let _ = inbox.send(WorkerMessage::Ready);
+        inbox.send(WorkerMessage::Ready);
         let Ok(start) = started.recv() else { return Ok((Outcome::interrupted(), PageCache::default())) };
         let mut post = Post::new(0, inbox);
         let (outcome, cache) = system.run(self.phase, seed, start, commands, &mut post)?;
@@ -128,13 +128,13 @@ impl Load for FileLoad {
                 Ok((outcome, cache)) => (Ok(outcome), Some(cache)),
                 Err(error) => (Err(error), None),
             };
-            let _ = inbox.send(WorkerMessage::Done(0, Box::new(outcome)));
+            inbox.send(WorkerMessage::Done(0, Box::new(outcome)));
             cache
         };
         let thread = std::thread::Builder::new().name(self.phase.name().into()).spawn(work);
         let thread = thread.map_err(|source| LoadError::Io { worker: 0, source })?;
         let running = RunningPhase { start: Some(start), commands, thread: Some(thread) };
-        Ok((PreparedLoad { workers: 1, queue_depth: 1, ring: None }, Box::new(running)))
+        Ok((PreparedLoad::alone(1, 1, None), Box::new(running)))
     }
 
     fn close(&self) -> Result<(), LoadError> {

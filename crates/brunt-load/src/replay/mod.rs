@@ -284,8 +284,7 @@ impl Load for ReplayLoad {
         let stream = Stream::new(feed, &settings, has_responses, in_flight, Meter::new(has_responses));
         let stream = Arc::new(Mutex::new(stream));
         let ring = RingChoice::stated(workload.ring);
-        let prepared =
-            PreparedLoad { workers: workload.workers, queue_depth: workload.queue_depth, ring: Some(ring) };
+        let prepared = PreparedLoad::alone(workload.workers, workload.queue_depth, Some(ring));
         let (seed, run, spin) = (order.seed, order.run, settings.spin.as_nanos() as u64);
         let commands = Commands::new();
         let job = ReplayJob { workload, backend, stream: Arc::clone(&stream), seed, run, spin, commands };
@@ -335,7 +334,7 @@ impl WorkerJob for ReplayJob {
         let sequence = ReplaySequence::new(Arc::clone(&self.stream), workload.queue_depth);
         let ready = Worker::with(sequence, content, workload, id, ring.pool());
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
-        let _ = inbox.send(WorkerMessage::Ready);
+        inbox.send(WorkerMessage::Ready);
         // No start: nobody wants this run any more.
         let Ok(start) = started.recv() else { return Ok(Outcome::interrupted()) };
         let mut post = Post::new(worker, inbox);

@@ -44,7 +44,7 @@ fn replayed(
     load: &ReplayLoad,
     backend: impl Backend + 'static,
 ) -> (Outcome, ReplayFidelity, Vec<RequestRecord>) {
-    let on = LoadTarget { device: Some(Arc::new(backend)) };
+    let on = LoadTarget::of(Arc::new(backend));
     load.open(&on).unwrap();
     let mut kept = Keep::default();
     let ran = decisions::run(load, &on, &RunOrder::alone(1), &AtomicBool::new(false), &mut kept).unwrap();

@@ -237,6 +237,7 @@ impl Make {
             label: self.text(),
             target: self.text(),
             workload: self.text(),
+            part_of: self.maybe(Make::text),
             axes: BTreeMap::from([(self.text(), self.text())]),
             notes: self.list(Make::text),
             ring: RingChoice { mode: RingMode::Poll, why: self.text(), trials: self.list(trial) },
@@ -273,7 +274,12 @@ impl Make {
             kind: make.text(),
             description: make.text(),
             queue_depth: make.maybe(Make::small),
-            arrival: make.one_of(&[ArrivalKind::Closed, ArrivalKind::Open, ArrivalKind::Search]),
+            arrival: make.one_of(&[
+                ArrivalKind::Closed,
+                ArrivalKind::Open,
+                ArrivalKind::Search,
+                ArrivalKind::Several,
+            ]),
         };
         Summary {
             format: FORMAT,
@@ -304,11 +310,17 @@ impl Make {
             Event::Begins(self.summary().into()),
             Event::RunBegins(self.info().into()),
             Event::RunStarts(self.nanos()),
-            Event::Interval(interval.into()),
-            Event::Requests(requests.into()),
+            Event::Interval(interval.clone().into()),
+            Event::Requests(requests.clone().into()),
             Event::Sample(self.sample().into()),
             Event::Fault(self.fault().into()),
             Event::RunEnds(self.info().into(), self.run().into(), self.figures().into()),
+            Event::Job(self.small(), JobEvent::Interval(interval.into())),
+            Event::Job(self.small(), JobEvent::Requests(requests.into())),
+            Event::Job(
+                self.small(),
+                JobEvent::RunEnds(self.info().into(), self.run().into(), self.figures().into()),
+            ),
             Event::Ends(self.summary().into()),
         ];
         for (index, event) in all.iter().enumerate() {
@@ -321,7 +333,10 @@ impl Make {
                 Event::Sample(_) => 5,
                 Event::Fault(_) => 6,
                 Event::RunEnds(..) => 7,
-                Event::Ends(_) => 8,
+                Event::Job(_, JobEvent::Interval(_)) => 8,
+                Event::Job(_, JobEvent::Requests(_)) => 9,
+                Event::Job(_, JobEvent::RunEnds(..)) => 10,
+                Event::Ends(_) => 11,
             };
             assert_eq!(place, index);
         }
@@ -359,7 +374,7 @@ fn what_is_no_event_is_refused_by_kind() {
     let envelope = Envelope::new(ClockName("monotonic".into()), Event::RunStarts(Nanos(7)));
     let text = String::from_utf8(envelope.encode()).unwrap();
     let decode = |text: &str| Envelope::decode(text.as_bytes()).unwrap_err();
-    assert!(matches!(decode(&text.replace("\"version\":1", "\"version\":9")), EnvelopeError::Version(9)));
+    assert!(matches!(decode(&text.replace("\"version\":2", "\"version\":9")), EnvelopeError::Version(9)));
     assert!(matches!(decode(&text.replace("run-starts", "run-stops")), EnvelopeError::Malformed(_)));
     for end in 0..text.len() {
         assert!(matches!(decode(&text[..end]), EnvelopeError::Malformed(_)), "{end}");

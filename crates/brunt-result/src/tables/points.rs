@@ -8,12 +8,19 @@ use crate::summary::Summary;
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "points",
-    doc: "One row for each point: a workload against a target, with a value on each axis of the sweep.",
+    doc: "One row for each point: a workload against a target, with a value on each axis of the sweep. Of several jobs \
+          that run at once, each is a point, and so are all together. A job's runs have rows of their own in the other \
+          tables; leave points with `part_of` out where figures are added up.",
     columns: &[
         Column::int("point", "Its number, from 0."),
         Column::text("label", "Target, workload and the value on each axis."),
         Column::text("target", "Name of the target."),
         Column::text("workload", "Name of the workload."),
+        Column::int(
+            "part_of",
+            "Of one of several jobs: the point that has the figures of all of them together, in runs of the same `repetition`; null of other points.",
+        )
+        .nullable(),
     ],
 };
 
@@ -37,7 +44,15 @@ pub const AXES: Table = Table {
 pub fn append(points: &mut Batch, axes: &mut Batch, summary: &Summary) {
     for (index, point) in summary.points.iter().enumerate() {
         let index = index as u64;
-        points.row().count(index).text(&point.label).text(&point.target).text(&point.workload).end();
+        let all = |label: &String| summary.points.iter().position(|other| other.label == *label);
+        points
+            .row()
+            .count(index)
+            .text(&point.label)
+            .text(&point.target)
+            .text(&point.workload)
+            .count_or_null(point.part_of.as_ref().and_then(all).map(|place| place as u64))
+            .end();
         for (axis, value) in &point.axes {
             axes.row().count(index).text(axis).text(value).float_or_null(number(value)).end();
         }

@@ -34,7 +34,7 @@ impl Stage for Experiment {
     }
 
     fn link_at_points(&self, link: &str, target: &str) -> Vec<(String, [Settings; 2])> {
-        let meant = |point: &Point| target.is_empty() || target == point.target;
+        let meant = |point: &Point| target.is_empty() || point.is_on(target);
         let points = self.points().into_iter().filter(meant);
         points.filter_map(|mut point| Some((point.label, point.links.remove(link)?))).collect()
     }

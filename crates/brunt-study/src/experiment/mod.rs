@@ -17,6 +17,7 @@ mod replays;
 mod secrets;
 mod summary;
 mod target;
+mod together;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -38,6 +39,7 @@ pub use plan::{Plan, Point, Sweep};
 pub use precision::{Precision, PrecisionGoal};
 pub use secrets::without_secrets;
 pub use target::{LUNS_MAX, Target};
+pub use together::{JobEntry, TogetherEntry};
 
 use crate::fault::{FaultEntry, FileMistake};
 use crate::host::{HostMistake, HostName, HostSettings, Hosts};
@@ -95,6 +97,10 @@ pub struct Experiment {
     /// Workloads, by a name of your choice. Each workload runs against each target.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub workloads: BTreeMap<String, Workload>,
+    /// Workloads that run at once, by a name of your choice. Each such group is a point, and so is each of its jobs. A
+    /// workload that a group names runs alone only on targets whose `workloads` list it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub together: BTreeMap<String, TogetherEntry>,
     /// File system benchmarks on mounted directories, by a name of your choice. Each phase is a point; `sweep` does
     /// not apply.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -185,19 +191,7 @@ impl Experiment {
                 return Err(source.mistake(&["targets", name, key], format!("target {name}: {what}"), help));
             }
         }
-        for (name, target) in &self.targets {
-            let unknown = |workload: &&String| !self.workloads.contains_key(*workload);
-            if let Some(unknown) = target.workloads.iter().flatten().find(unknown) {
-                let what = format!("target {name}: there is no workload {unknown}");
-                let known: Vec<&str> = self.workloads.keys().map(String::as_str).collect();
-                let help = Some(format!("there are {}", known.join(", ")));
-                return Err(source.mistake(&["targets", name, "workloads"], what, help));
-            }
-            if target.workloads.as_ref().is_some_and(Vec::is_empty) {
-                let what = format!("target {name} has no workload");
-                return Err(source.mistake(&["targets", name, "workloads"], what, None));
-            }
-        }
+        self.check_workloads_of_targets(source)?;
         for url in &self.allow_overwrite {
             if !self.targets.values().any(|target| target.place() == url) {
                 let urls: Vec<&str> = self.targets.values().map(Target::place).collect();
@@ -214,6 +208,7 @@ impl Experiment {
             }
         }
         self.check_replays(source)?;
+        self.check_together(source)?;
         for (name, load) in &self.filesystems {
             if let Err(error) = load.check() {
                 let path = ["filesystems", name.as_str(), error.key];
@@ -231,6 +226,24 @@ impl Experiment {
         self.check_faults(source)?;
         self.check_sweep(source)?;
         self.check_lab(source, &hosts)
+    }
+
+    /// Whether the workloads that targets list are there.
+    fn check_workloads_of_targets(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+        for (name, target) in &self.targets {
+            let unknown = |workload: &&String| !self.workloads.contains_key(*workload);
+            if let Some(unknown) = target.workloads.iter().flatten().find(unknown) {
+                let what = format!("target {name}: there is no workload {unknown}");
+                let known: Vec<&str> = self.workloads.keys().map(String::as_str).collect();
+                let help = Some(format!("there are {}", known.join(", ")));
+                return Err(source.mistake(&["targets", name, "workloads"], what, help));
+            }
+            if target.workloads.as_ref().is_some_and(Vec::is_empty) && !self.is_of_a_group(name) {
+                let what = format!("target {name} has no workload");
+                return Err(source.mistake(&["targets", name, "workloads"], what, None));
+            }
+        }
+        Ok(())
     }
 
     /// Asks the kernel for the congestion control. In a lab every user may use what the kernel has.

@@ -1,6 +1,7 @@
 //! The plan of an experiment: its sweep as points and its points as runs, in execution order.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::mistake::{FileError, Source};
+use super::together::{TogetherDraft, load_of};
 use super::{Experiment, RUNS_MAX};
 use brunt_result::statistics::interleaved;
 
@@ -74,6 +76,11 @@ pub struct Point {
     pub load: Arc<dyn Load>,
     /// The links of the lab, swept: there and back.
     pub links: BTreeMap<String, [LinkSettings; 2]>,
+    /// Of several jobs that run at once: the index of the point of all of them, which comes before it. It has no runs
+    /// but those.
+    pub part_of: Option<usize>,
+    /// Names of all targets, of several jobs more than one.
+    pub targets: Vec<String>,
 }
 
 /// A point before its label is known and its load is fixed.
@@ -92,6 +99,8 @@ struct Draft {
 enum What {
     /// A workload, which axes change.
     Block(Box<Workload>),
+    /// Several workloads at once, which axes change all alike.
+    Together(Box<TogetherDraft>),
     /// One that is not swept.
     Fixed(Arc<dyn Load>),
 }
@@ -108,29 +117,45 @@ impl Draft {
     fn check(&self) -> Result<(), WorkloadError> {
         match &self.what {
             What::Block(workload) => workload.check(),
+            What::Together(group) => {
+                group.jobs.iter().try_for_each(|job| job.workload.check())?;
+                group.load(&mut Vec::new()).map(|_| ())
+            }
             What::Fixed(_) => Ok(()),
         }
     }
 
-    /// `replays`: those that were made before; a trace is read once for all of them.
-    fn point(self, replays: &mut Vec<ReplayLoad>) -> Point {
-        let load: Arc<dyn Load> = match self.what.clone() {
-            What::Block(workload) if workload.trace.is_some() => {
-                let new = ReplayLoad::new(*workload, Some(&self.target));
-                replays.push(replays.iter().fold(new, ReplayLoad::sharing));
-                Arc::new(replays[replays.len() - 1].clone())
-            }
-            What::Block(workload) => Arc::new(BlockLoad::new(*workload)),
-            What::Fixed(load) => load,
-        };
+    /// Adds its point, and one for each of several jobs. `replays`: those that were made before; a trace is read once
+    /// for all of them.
+    fn add(self, points: &mut Vec<Point>, replays: &mut Vec<ReplayLoad>) {
         let label = self.label();
-        let Draft { target, url, workload_name, axes, links, .. } = self;
-        Point { label, target, url, workload_name, axes, load, links }
+        let Draft { target, url, workload_name, axes, what, links } = self;
+        let (load, group, targets): (Arc<dyn Load>, _, _) = match what {
+            What::Block(workload) => (load_of(&workload, &target, replays), None, vec![target.clone()]),
+            What::Together(group) => {
+                let load = Arc::new(group.load(replays).expect("checked when the file was read"));
+                let targets = group.targets();
+                (Arc::clone(&load) as Arc<dyn Load>, Some((group, load)), targets)
+            }
+            What::Fixed(load) => (load, None, vec![target.clone()]),
+        };
+        let all = points.len();
+        points.push(Point { label, target, url, workload_name, axes, load, links, part_of: None, targets });
+        let Some((group, together)) = group else { return };
+        for (draft, job) in group.jobs.into_iter().zip(together.jobs()) {
+            let mut point = points[all].clone();
+            let axes = point.label.split_off(point.target.len() + 1 + point.workload_name.len());
+            point.workload_name = format!("{}/{}", point.workload_name, job.name);
+            point.label = format!("{} {}{axes}", draft.target, point.workload_name);
+            (point.load, point.part_of) = (Arc::clone(&job.load), Some(all));
+            (point.targets, point.target, point.url) = (vec![draft.target.clone()], draft.target, draft.url);
+            points.push(point);
+        }
     }
 }
 
 /// What an experiment comes to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// All combinations.
     pub points: Vec<Point>,
@@ -154,6 +179,9 @@ impl Serialize for Point {
         map.serialize_entry("target", &self.target)?;
         map.serialize_entry("url", &self.url)?;
         map.serialize_entry("workload_name", &self.workload_name)?;
+        if let Some(part_of) = self.part_of {
+            map.serialize_entry("part_of", &part_of)?;
+        }
         map.serialize_entry("axes", &self.axes)?;
         map.serialize_entry("kind", self.load.kind())?;
         map.serialize_entry("description", &self.load.describe())?;
@@ -181,9 +209,27 @@ impl Point {
         (!open_ended && !matches!(pace, Pace::Search(_))).then_some(time_min)
     }
 
+    /// Whether it drives this target, alone or with others.
+    pub fn is_on(&self, target: &str) -> bool {
+        self.targets.iter().any(|name| name == target)
+    }
+
     /// The described workload, of a load that drives a device with one.
     pub fn workload(&self) -> Option<&Workload> {
         self.load.any().downcast_ref::<BlockLoad>().map(|load| &load.workload)
+    }
+}
+
+impl Plan {
+    /// The points of the jobs that run at once in this one; none of a point of one load.
+    pub fn jobs_of(&self, point: usize) -> Range<usize> {
+        let jobs = self.points[point + 1..].iter().take_while(|job| job.part_of == Some(point)).count();
+        point + 1..point + 1 + jobs
+    }
+
+    /// The points that have runs of their own.
+    pub fn heads(&self) -> Vec<usize> {
+        (0..self.points.len()).filter(|point| self.points[*point].part_of.is_none()).collect()
     }
 }
 
@@ -203,9 +249,11 @@ impl Experiment {
             axes.link_rate.len(),
         ];
         let points = lengths.iter().map(|length| (*length).max(1)).fold(1usize, usize::saturating_mul);
+        // Each has a point, and so have all together.
+        let jobs = self.together.values().map(|group| group.jobs.len() + 1).sum::<usize>();
         let most = self.precision_goal().map_or(self.repetitions, |goal| goal.repetitions_max);
         let all = points
-            .saturating_mul(self.targets.len() * self.workloads.len())
+            .saturating_mul(self.targets.len() * self.workloads.len() + jobs)
             .saturating_add(self.filesystems.values().map(|load| load.phases.len()).sum())
             .saturating_mul(most as usize);
         if all > RUNS_MAX {
@@ -245,8 +293,9 @@ impl Experiment {
 
     /// Every combination of target, workload and axes, in the order of the file's names.
     pub fn points(&self) -> Vec<Point> {
-        let mut replays = Vec::new();
-        self.drafts().into_iter().map(|draft| draft.point(&mut replays)).collect()
+        let (mut points, mut replays) = (Vec::new(), Vec::new());
+        self.drafts().into_iter().for_each(|draft| draft.add(&mut points, &mut replays));
+        points
     }
 
     fn drafts(&self) -> Vec<Draft> {
@@ -254,7 +303,7 @@ impl Experiment {
         let links: BTreeMap<_, _> = links.map(|(name, link)| (name.clone(), link.settings())).collect();
         let mut drafts = Vec::new();
         for (name, target) in &self.targets {
-            let wanted = |name: &String| target.workloads.as_ref().is_none_or(|names| names.contains(name));
+            let wanted = |workload: &str| self.runs_alone(name, workload);
             for (workload_name, workload) in self.workloads.iter().filter(|(name, _)| wanted(name)) {
                 drafts.push(Draft {
                     target: name.clone(),
@@ -265,6 +314,17 @@ impl Experiment {
                     links: links.clone(),
                 });
             }
+        }
+        for (name, group) in &self.together {
+            let group = self.together_draft(group);
+            drafts.push(Draft {
+                target: group.targets().join("+"),
+                url: group.jobs.iter().map(|job| job.url.as_str()).collect::<Vec<&str>>().join(", "),
+                workload_name: name.clone(),
+                axes: Vec::new(),
+                what: What::Together(Box::new(group)),
+                links: links.clone(),
+            });
         }
         self.sweep.vary(&mut drafts);
         for (name, settings) in &self.filesystems {
@@ -283,9 +343,13 @@ impl Experiment {
     /// What the experiment comes to.
     pub fn plan(&self) -> Plan {
         let points = self.points();
-        let runs = interleaved(points.len(), self.repetitions as usize, self.seed);
+        let mut plan = Plan { points, ..Plan::default() };
+        let heads = plan.heads();
+        let runs = interleaved(heads.len(), self.repetitions as usize, self.seed);
+        plan.runs = runs.into_iter().map(|(head, repetition)| (heads[head], repetition)).collect();
         let (mut time_min, mut open_ended) = (Duration::ZERO, false);
-        for point in &points {
+        let points = &plan.points;
+        for point in points.iter().filter(|point| point.part_of.is_none()) {
             let info = point.load.info();
             time_min += info.time_min * self.repetitions;
             open_ended |= info.open_ended;
@@ -296,7 +360,8 @@ impl Experiment {
             let place = target.place().to_string();
             (name.clone(), place.clone(), self.allow_overwrite.contains(&place))
         });
-        Plan { written: written.collect(), points, runs, time_min, open_ended }
+        let written = written.collect();
+        Plan { written, time_min, open_ended, ..plan }
     }
 }
 
@@ -357,10 +422,10 @@ fn vary<T: std::fmt::Display>(
     values: &[T],
     set: impl Fn(&mut Workload, &T),
 ) {
-    vary_drafts(drafts, axis, values, |draft, value| {
-        if let What::Block(workload) = &mut draft.what {
-            set(workload, value);
-        }
+    vary_drafts(drafts, axis, values, |draft, value| match &mut draft.what {
+        What::Block(workload) => set(workload, value),
+        What::Together(group) => group.jobs.iter_mut().for_each(|job| set(&mut job.workload, value)),
+        What::Fixed(_) => {}
     });
 }
 

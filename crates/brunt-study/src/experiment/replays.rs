@@ -34,12 +34,10 @@ impl Experiment {
                 let what = format!("devices: there is no target {unknown}");
                 return Err(source.mistake(&path, what, Some(format!("the targets are {}", known()))));
             }
-            let runs_here =
-                |names: &Option<Vec<String>>| names.as_ref().is_none_or(|names| names.contains(name));
-            let idle = self.targets.iter().find(|(target, settings)| {
-                runs_here(&settings.workloads) && !workload.devices.values().any(|named| named == *target)
+            let idle = self.targets.keys().find(|target| {
+                self.runs_on(target, name) && !workload.devices.values().any(|named| named == *target)
             });
-            if let Some((target, _)) = idle {
+            if let Some(target) = idle {
                 let what = format!("devices: none of the trace goes to target {target}");
                 let help = format!("name it in devices, or leave workload {name} out of [targets.{target}]");
                 return Err(source.mistake(&path, what, Some(help)));

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use brunt_block::Congestion;
-use brunt_load::block;
 use brunt_load::block::workload::Arrival;
 use brunt_load::file::{FileLoad, FileSystemLoad};
 use brunt_load::replay::ReplayLoad;
 use brunt_load::replay::settings::ReplayTiming;
 use brunt_load::{Load, Workload};
+use brunt_load::{block, together};
 use brunt_result::experiment::{
     ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
 };
@@ -30,6 +30,7 @@ impl Experiment {
             .iter()
             .map(|(name, workload)| (name.clone(), workload_summary(workload, &self.sweep)));
         let mut workloads: BTreeMap<String, WorkloadSummary> = blocks.collect();
+        self.add_together(&mut workloads);
         for load in self.filesystems.values() {
             for load in FileLoad::phases(load) {
                 workloads.entry(load.phase().name().to_string()).or_insert_with(|| WorkloadSummary {
@@ -45,11 +46,47 @@ impl Experiment {
             description: self.description.clone(),
             seed: self.seed,
             repetitions: self.repetitions,
-            targets: devices.chain(directories).collect(),
+            targets: devices.chain(directories).chain(self.several_targets()).collect(),
             workloads,
             congestion: self.congestion_summary(),
             toml: without_secrets(&self.clone().without_secrets().written_out()),
         }
+    }
+
+    /// Adds groups of jobs that run at once and each of these jobs, and takes away workloads that nothing else runs.
+    fn add_together(&self, workloads: &mut BTreeMap<String, WorkloadSummary>) {
+        for (name, group) in &self.together {
+            let mut each = Vec::new();
+            for job in &group.jobs {
+                let of = workload_summary(&self.workloads[&job.workload], &self.sweep);
+                let delay =
+                    job.start_delay.map_or(String::new(), |delay| format!(", {delay} after the start"));
+                each.push(format!("{} on {} ({}{delay})", job.name(), job.target, of.description));
+                workloads.insert(format!("{name}/{}", job.name()), of);
+            }
+            let ends = if group.exit_all { "; ends with the first" } else { "" };
+            let group = WorkloadSummary {
+                kind: together::KIND.into(),
+                description: format!("at once: {}{ends}", each.join(" + ")),
+                queue_depth: None,
+                arrival: ArrivalKind::Several,
+            };
+            workloads.insert(name.clone(), group);
+        }
+        let alone = |name: &String| self.targets.keys().any(|target| self.runs_alone(target, name));
+        for name in self.workloads.keys().filter(|name| !alone(name)) {
+            workloads.remove(name);
+        }
+    }
+
+    /// What groups are run on that have jobs on several targets.
+    fn several_targets(&self) -> Vec<(String, TargetSummary)> {
+        let targets = self.together.values().map(|group| self.together_draft(group).targets());
+        let several = targets.filter(|targets| targets.len() > 1).map(|targets| {
+            let places: Vec<String> = targets.iter().map(|name| device(&self.targets[name]).place).collect();
+            (targets.join("+"), TargetSummary { place: places.join(", "), ..TargetSummary::default() })
+        });
+        several.collect()
     }
 
     /// Of an experiment with connections: what they use, which in a lab as well is the kernel's default if nothing is set.

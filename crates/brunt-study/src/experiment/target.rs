@@ -44,7 +44,7 @@ pub struct Target {
     /// With `serve`: options of the URL that opens it, such as `sessions=2&send_buffer=64k`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
-    /// Workloads to run against this target; default: all.
+    /// Workloads to run against this target; default: all that no group under `together` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workloads: Option<Vec<String>>,
 }

@@ -80,7 +80,7 @@ impl FaultSchedule {
             let prepared = prepared.map_err(|source| ScheduleError { fault: entry.label(), source })?;
             let target = &entry.common.target;
             let meant = |(index, point): (usize, &Point)| {
-                (target.is_empty() || point.target == *target).then_some(index as u32)
+                (target.is_empty() || point.is_on(target)).then_some(index as u32)
             };
             let points = points.iter().enumerate().filter_map(meant).collect();
             lines.push(Line { entry: entry.clone(), points, prepared });

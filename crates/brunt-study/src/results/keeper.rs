@@ -3,6 +3,7 @@
 //! The rule: after the first error nothing more is measured (the observer reports it), but everything
 //! received until then is still written as far as there is space, and lost rows are counted.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -12,12 +13,15 @@ use std::time::Duration;
 use brunt_core::{Clock, Histogram, Nanos};
 use brunt_lake::{Batch, LakeError, Table, TableWriter, WriterOptions};
 
-use brunt_result::event::{Event, FaultRecord, RunInfo, Sample};
+use brunt_result::event::{Event, FaultRecord, JobEvent, RunInfo, Sample};
+use brunt_result::summary::RunSummary;
 use brunt_result::tables::histograms::Extent;
 use brunt_result::tables::{
     RunOrigin, TABLES, degradation, environment, faults, histograms, intervals, points, probes, replay,
     requests, runs,
 };
+
+use brunt_result::{Figures, Interval};
 
 use super::room::Room;
 use super::{Trouble, environment as gathered};
@@ -35,6 +39,8 @@ pub struct Keeper {
     text: String,
     run: Option<Run>,
     extent: Extent,
+    /// Of jobs that run at once, by the number of each job's run.
+    job_extents: BTreeMap<u32, Extent>,
     scratch: [Histogram; 2],
     /// An interval was told, and is on disk.
     has_interval: bool,
@@ -86,6 +92,7 @@ impl Keeper {
             text: text.to_string(),
             run: None,
             extent: Extent::default(),
+            job_extents: BTreeMap::new(),
             scratch: Default::default(),
             has_interval: false,
             trouble,
@@ -123,8 +130,7 @@ impl Keeper {
             Event::RunStarts(start) => self.start(start),
             Event::Interval(interval) => {
                 if let Some(moment) = self.moment() {
-                    let [all, ops] = self.tables.both(&intervals::TABLE, &intervals::OPS);
-                    intervals::append(all, ops, &moment, &interval, &mut self.scratch);
+                    self.keep_interval(&moment, &interval);
                     self.extent.add(self.tables.of(&histograms::TABLE), &moment, &interval);
                 }
             }
@@ -151,13 +157,41 @@ impl Keeper {
             }
             Event::RunEnds(info, run, figures) => {
                 self.end_run();
-                runs::append(self.tables.of(&runs::TABLE), &info, &run, &figures);
-                degradation::append(self.tables.of(&degradation::TABLE), &info, &run);
-                replay::append(self.tables.of(&replay::TABLE), &info, &run);
+                self.sum_up(&info, &run, &figures);
             }
+            Event::Job(run, event) => self.take_job(run, event),
             // The observer closes the queue then.
             Event::Ends(_) => {}
         }
+    }
+
+    /// What happened in one of several jobs, whose run has this number.
+    fn take_job(&mut self, run: u32, event: JobEvent) {
+        match event {
+            JobEvent::RunEnds(info, run, figures) => self.sum_up(&info, &run, &figures),
+            JobEvent::Interval(interval) => {
+                let Some(moment) = self.moment().map(|moment| RunOrigin { run, ..moment }) else { return };
+                self.keep_interval(&moment, &interval);
+                let extent = self.job_extents.entry(run).or_default();
+                extent.add(self.tables.of(&histograms::TABLE), &moment, &interval);
+            }
+            JobEvent::Requests(batch) => {
+                let Some(moment) = self.moment().map(|moment| RunOrigin { run, ..moment }) else { return };
+                requests::append(self.tables.of(&requests::TABLE), &moment, &batch);
+            }
+        }
+    }
+
+    fn keep_interval(&mut self, moment: &RunOrigin, interval: &Interval) {
+        let [all, ops] = self.tables.both(&intervals::TABLE, &intervals::OPS);
+        intervals::append(all, ops, moment, interval, &mut self.scratch);
+    }
+
+    /// The rows of a run as a whole.
+    fn sum_up(&mut self, info: &RunInfo, run: &RunSummary, figures: &Figures) {
+        runs::append(self.tables.of(&runs::TABLE), info, run, figures);
+        degradation::append(self.tables.of(&degradation::TABLE), info, run);
+        replay::append(self.tables.of(&replay::TABLE), info, run);
     }
 
     /// Writes what was held until the run's end, whether that was told or not (a void run).
@@ -168,6 +202,9 @@ impl Keeper {
         }
         if let Some(Run { moment: Some(moment), faults, .. }) = self.run.take() {
             self.extent.end(self.tables.of(&histograms::TABLE), &moment);
+            for (run, mut extent) in std::mem::take(&mut self.job_extents) {
+                extent.end(self.tables.of(&histograms::TABLE), &RunOrigin { run, ..moment });
+            }
             let rows = self.tables.of(&faults::TABLE);
             faults.iter().for_each(|fault| faults::append(rows, &moment, fault));
         }
@@ -249,7 +286,7 @@ mod tests {
     use std::time::SystemTime;
 
     use brunt_lake::read_table;
-    use brunt_result::{Figures, Interval, OpKind};
+    use brunt_result::OpKind;
 
     fn rows(folder: &Path) -> usize {
         let mut rows = 0;

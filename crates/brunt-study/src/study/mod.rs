@@ -3,6 +3,7 @@
 //!
 //! The rule: whatever stops it, finished runs stay on record, and the record is marked incomplete.
 
+mod jobs;
 mod table;
 
 use std::collections::BTreeMap;
@@ -23,12 +24,13 @@ use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
 use crate::experiment::{Experiment, Plan, Point, PrecisionGoal};
 use crate::hook::{Company, HookError, RunHook};
-use crate::observe::{Event, Hub, RunInfo};
+use crate::observe::{Event, Hub, JobEvent, RunInfo};
 use crate::written::written;
 use brunt_result::degradation::{Degradation, over_runs, phases_over_runs};
 use brunt_result::experiment::ArrivalKind;
-use brunt_result::statistics::{Estimate, PointPrecision, PreciseFigure, RunCorrelation, interleaved};
+use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
 use brunt_result::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
+use jobs::Figure;
 
 #[cfg(test)]
 pub(crate) use table::few_runs;
@@ -90,12 +92,24 @@ pub struct Study<'a> {
 struct Relay<'a> {
     hub: &'a Hub,
     hooks: &'a mut [Box<dyn RunHook>],
+    /// The run's number.
+    run: u32,
     ramp_up: Duration,
     started: bool,
 }
 
-/// A run that was made: its outcome and its summary.
-type Made = (Outcome, RunSummary);
+/// A run that was made: its outcome and its summary, and those of each of several jobs.
+struct Made {
+    outcome: Outcome,
+    run: RunSummary,
+    jobs: Vec<(Outcome, RunSummary)>,
+}
+
+/// Numbers that runs have, and how many there will be.
+struct Numbers {
+    next: usize,
+    all: usize,
+}
 
 impl Recorder for Relay<'_> {
     fn interval(&mut self, interval: &Interval) {
@@ -104,6 +118,12 @@ impl Recorder for Relay<'_> {
     }
     fn requests(&mut self, batch: &[RequestRecord]) {
         self.hub.tell(&Event::Requests(batch.into()));
+    }
+    fn job_interval(&mut self, job: usize, interval: &Interval) {
+        jobs::tell_interval(self.hub, self.run, job, interval);
+    }
+    fn job_requests(&mut self, job: usize, batch: &[RequestRecord]) {
+        jobs::tell_requests(self.hub, self.run, job, batch);
     }
     fn starts(&mut self, start: Nanos) {
         self.hub.tell(&Event::RunStarts(start));
@@ -139,7 +159,7 @@ impl<'a> Study<'a> {
         folder: &'a Path,
         company: Company,
     ) -> Study<'a> {
-        let points = plan.points.iter().map(empty).collect();
+        let points = plan.points.iter().map(|point| empty(point, &plan)).collect();
         let merged = plan.points.iter().map(|_| (Histogram::new(), Histogram::new())).collect();
         let brunt = version.to_string();
         let mut experiment_summary = experiment.summary();
@@ -170,7 +190,7 @@ impl<'a> Study<'a> {
         self.summary.write(self.folder)?;
         self.hub.tell(&Event::Begins(Arc::new(self.summary.clone())));
         let mut result = self.runs(stop);
-        for point in &self.plan.points {
+        for point in self.plan.points.iter().filter(|point| point.part_of.is_none()) {
             if let Err(error) = point.load.close() {
                 self.summary.trouble.get_or_insert(error.to_string());
             }
@@ -197,6 +217,11 @@ impl<'a> Study<'a> {
     /// Makes what the runs of each point share.
     fn open_loads(&mut self) -> Result<(), StudyError> {
         for (index, point) in self.plan.points.iter().enumerate() {
+            if point.part_of.is_some() {
+                // Opened with all of them together.
+                self.notes.push(Vec::new());
+                continue;
+            }
             let notes = point.load.open(&self.place(index));
             let notes = notes.map_err(|source| StudyError::Load { label: point.label.clone(), source })?;
             self.summary.points[index].notes.clone_from(&notes);
@@ -207,37 +232,43 @@ impl<'a> Study<'a> {
 
     /// What a point's load is run on.
     fn place(&self, index: usize) -> LoadTarget {
-        LoadTarget { device: self.targets.get(&self.plan.points[index].target).cloned() }
+        let device = |index: usize| self.targets.get(&self.plan.points[index].target).cloned();
+        let job = |index: usize| LoadTarget { device: device(index), jobs: Vec::new() };
+        LoadTarget { device: device(index), jobs: self.plan.jobs_of(index).map(job).collect() }
     }
 
     /// The runs in their order, then rounds of those points that are not precise enough; what ends them early without an
     /// error becomes the summary's trouble.
     fn runs(&mut self, stop: &AtomicBool) -> Result<(), StudyError> {
         let planned = std::mem::take(&mut self.plan.runs);
-        let (began, mut all) = (Clock::Monotonic.now(), planned.len());
-        for (order, run) in planned.iter().enumerate() {
-            if !self.make(order, all, *run, stop)? {
+        // Of several jobs each has a number, and so have all together.
+        let numbered = |plan: &Plan, point: usize| 1 + plan.jobs_of(point).len();
+        let all = planned.iter().map(|(point, _)| numbered(&self.plan, *point)).sum();
+        let (began, mut numbers) = (Clock::Monotonic.now(), Numbers { next: 0, all });
+        for run in &planned {
+            if !self.make(&mut numbers, *run, stop)? {
                 return Ok(());
             }
         }
         let Some(goal) = self.precision else { return Ok(()) };
-        let first = planned.iter().map(|(_, repetition)| repetition + 1).max().unwrap_or(0);
+        let (heads, first) =
+            (self.plan.heads(), planned.iter().map(|(_, repetition)| repetition + 1).max().unwrap_or(0));
         for repetition in first..goal.repetitions_max as usize {
             let late = |time: brunt_core::Span| Clock::Monotonic.now().since(began) >= time.0;
             if goal.time_max.is_some_and(late) {
                 break;
             }
             // Shuffled like the rounds before, so that drift hits all alike.
-            let round = interleaved(self.plan.points.len(), 1, self.seed.wrapping_add(repetition as u64));
-            let wanted =
-                |point: &usize| !self.summary.points[*point].precision.is_some_and(|one| one.reached);
-            let round: Vec<usize> = round.into_iter().map(|(point, _)| point).filter(wanted).collect();
+            let round = interleaved(heads.len(), 1, self.seed.wrapping_add(repetition as u64));
+            let reached = |point: usize| self.summary.points[point].precision.is_some_and(|one| one.reached);
+            let wanted = |head: &usize| !reached(*head) || !self.plan.jobs_of(*head).all(reached);
+            let round: Vec<usize> = round.into_iter().map(|(place, _)| heads[place]).filter(wanted).collect();
             if round.is_empty() {
                 break;
             }
-            all += round.len();
-            for (place, point) in round.iter().enumerate() {
-                if !self.make(all - round.len() + place, all, (*point, repetition), stop)? {
+            numbers.all += round.iter().map(|point| numbered(&self.plan, *point)).sum::<usize>();
+            for point in round {
+                if !self.make(&mut numbers, (point, repetition), stop)? {
                     return Ok(());
                 }
             }
@@ -245,12 +276,10 @@ impl<'a> Study<'a> {
         Ok(())
     }
 
-    /// Makes run number `order` of `all`: of a point, its repetition. `false` when there is trouble that ends the
-    /// experiment.
+    /// Makes the next run: of a point, its repetition. `false` when there is trouble that ends the experiment.
     fn make(
         &mut self,
-        order: usize,
-        all: usize,
+        numbers: &mut Numbers,
         (index, repetition): (usize, usize),
         stop: &AtomicBool,
     ) -> Result<bool, StudyError> {
@@ -268,8 +297,8 @@ impl<'a> Study<'a> {
             return Ok(false);
         }
         let info = Arc::new(RunInfo {
-            order: order as u32,
-            runs: all as u32,
+            order: numbers.next as u32,
+            runs: numbers.all as u32,
             point: index as u32,
             label: self.plan.points[index].label.clone(),
             repetition: repetition as u32,
@@ -278,14 +307,13 @@ impl<'a> Study<'a> {
             wall: SystemTime::now(),
             ready: Clock::Monotonic.now(),
         });
+        numbers.next += 1 + self.plan.jobs_of(index).len();
         self.hub.tell(&Event::RunBegins(Arc::clone(&info)));
-        let (outcome, run) = self.accompanied(&info, stop)?;
+        let Made { outcome, run, jobs } = self.accompanied(&info, stop)?;
         let (run, figures) = (Arc::new(run), Arc::new(outcome.figures.clone()));
         self.hub.tell(&Event::RunEnds(Arc::clone(&info), Arc::clone(&run), figures));
-        if outcome.is_complete() {
-            self.merged[index].0.merge(&outcome.figures.response());
-            self.merged[index].1.merge(&outcome.figures.service());
-        } else {
+        self.add_up(index, &outcome);
+        if !outcome.is_complete() {
             // Of a run that somebody stopped, errors (a fault's, perhaps) are not why it ended.
             let gone = run.stopped == Stopped::DeviceGone;
             let trouble = self.hub.failure().unwrap_or_else(|| match &run.first_error {
@@ -296,8 +324,27 @@ impl<'a> Study<'a> {
         }
         self.summary.points[index].runs.push(Arc::unwrap_or_clone(run));
         self.conclude(index);
+        for (job, (outcome, run)) in jobs.into_iter().enumerate() {
+            let point = index + 1 + job;
+            let info = jobs::job_info(&info, job, &self.plan.points[point].label);
+            let (order, figures) = (info.order, Arc::new(outcome.figures.clone()));
+            let ends = JobEvent::RunEnds(Arc::new(info), Arc::new(run.clone()), figures);
+            self.hub.tell(&Event::Job(order, ends));
+            self.add_up(point, &outcome);
+            self.summary.points[point].runs.push(run);
+            self.conclude(point);
+        }
+        self.estimate();
         self.summary.write(self.folder)?;
         Ok(self.summary.trouble.is_none())
+    }
+
+    /// Adds a complete run to the histograms of its point.
+    fn add_up(&mut self, point: usize, outcome: &Outcome) {
+        if outcome.is_complete() {
+            self.merged[point].0.merge(&outcome.figures.response());
+            self.merged[point].1.merge(&outcome.figures.service());
+        }
     }
 
     /// Measures how the rings of a point should work, if its load leaves that open and it was not
@@ -316,11 +363,7 @@ impl<'a> Study<'a> {
     }
 
     /// One run with its hooks, which are ended when this returns.
-    fn accompanied(
-        &mut self,
-        info: &RunInfo,
-        stop: &AtomicBool,
-    ) -> Result<(Outcome, RunSummary), StudyError> {
+    fn accompanied(&mut self, info: &RunInfo, stop: &AtomicBool) -> Result<Made, StudyError> {
         let mut hooks = std::mem::take(&mut self.hooks);
         let mut begun = 0;
         let mut trouble = None;
@@ -335,14 +378,16 @@ impl<'a> Study<'a> {
             None => Some(self.one(info, &mut hooks, stop)),
             Some(_) => None,
         };
-        let complete = made.as_ref().is_some_and(|made| made.as_ref().is_ok_and(|made| made.0.is_complete()));
+        let complete =
+            made.as_ref().is_some_and(|made| made.as_ref().is_ok_and(|made| made.outcome.is_complete()));
         for hook in hooks[..begun].iter_mut().rev() {
             if let Err(error) = hook.end(complete) {
                 trouble.get_or_insert(error);
             }
         }
-        if let (Some(Ok((outcome, run))), None) = (&mut made, &trouble) {
+        if let (Some(Ok(Made { outcome, run, jobs })), None) = (&mut made, &trouble) {
             hooks.iter_mut().for_each(|hook| hook.sum_up(run, outcome));
+            jobs.iter_mut().for_each(|(_, job)| job.noise = run.noise);
         }
         self.hooks = hooks;
         let (label, repetition) = (info.label.clone(), info.repetition);
@@ -364,24 +409,23 @@ impl<'a> Study<'a> {
         let index = info.point as usize;
         let (load, on) = (&self.plan.points[index].load, self.place(index));
         let point = &mut self.summary.points[index];
-        let order = RunOrder {
-            run: info.seed.wrapping_add(u64::from(info.order) << 32),
-            order: Some(info.order),
-            ring: Some(point.ring.mode),
-            ..RunOrder::alone(info.seed)
-        };
-        let mut relay = Relay { hub: &self.hub, hooks, ramp_up: load.info().ramp_up, started: false };
+        let order = RunOrder { ring: Some(point.ring.mode), ..jobs::order_of(info) };
+        let mut relay =
+            Relay { hub: &self.hub, hooks, run: info.order, ramp_up: load.info().ramp_up, started: false };
         let measured = decisions::measure(&**load, &on, &order, point.depth.take(), stop, &mut relay)?;
         point.depth = measured.depth;
         let (outcome, rate_found) = (measured.outcome, measured.rate_found);
         let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, rate_found);
-        let (trial, Finished { page_cache, replay }) = (measured.trial, measured.finished);
+        let (trial, Finished { page_cache, replay, jobs: finished }) = (measured.trial, measured.finished);
         let mut run = RunSummary { trial, page_cache, replay, ..run };
-        run.doubts.extend(untrue(&run));
-        Ok((outcome, run))
+        let mut of_jobs = jobs::summaries(info, &measured.jobs, finished);
+        for run in of_jobs.iter_mut().chain([&mut run]) {
+            run.doubts.extend(untrue(run));
+        }
+        Ok(Made { outcome, run, jobs: measured.jobs.into_iter().zip(of_jobs).collect() })
     }
 
-    /// What the complete runs of a point say together, and how certain the figures of all points are by now.
+    /// What the complete runs of a point say together.
     fn conclude(&mut self, index: usize) {
         let point = &mut self.summary.points[index];
         let complete: Vec<&RunSummary> = point.runs.iter().filter(|run| run.is_complete()).collect();
@@ -396,7 +440,6 @@ impl<'a> Study<'a> {
         point.phases = phases_over_runs(complete.iter().map(|run| &run.phases[..]));
         point.response = Latencies::of(&self.merged[index].0);
         point.service = Latencies::of(&self.merged[index].1);
-        self.estimate();
     }
 
     /// Estimates each figure of every point: how alike runs are that followed each other is asked of all of them.
@@ -423,29 +466,6 @@ impl<'a> Study<'a> {
             };
             point.precision = self.precision.map(of);
         }
-    }
-}
-
-/// One figure of the complete runs of all points.
-struct Figure {
-    /// By point, each with its place in the order of all runs.
-    runs: Vec<Vec<(u32, f64)>>,
-    correlation: RunCorrelation,
-}
-
-impl Figure {
-    fn of(points: &[PointSummary], get: impl Fn(&RunSummary) -> Option<f64>) -> Figure {
-        let of_run = |run: &RunSummary| Some((run.order, get(run)?));
-        let complete = |point: &PointSummary| {
-            point.runs.iter().filter(|run| run.is_complete()).filter_map(of_run).collect()
-        };
-        let runs: Vec<Vec<(u32, f64)>> = points.iter().map(complete).collect();
-        let correlation = RunCorrelation::of(&runs);
-        Figure { runs, correlation }
-    }
-
-    fn estimate(&self, point: usize) -> Option<Estimate> {
-        Estimate::of_correlated(&self.runs[point], self.correlation)
     }
 }
 
@@ -483,8 +503,9 @@ fn page_cache_note(runs: &[&RunSummary]) -> Option<String> {
 }
 
 /// A point without runs.
-fn empty(point: &Point) -> PointSummary {
+fn empty(point: &Point, plan: &Plan) -> PointSummary {
     PointSummary {
+        part_of: point.part_of.map(|all| plan.points[all].label.clone()),
         label: point.label.clone(),
         target: point.target.clone(),
         workload: point.workload_name.clone(),

@@ -309,7 +309,7 @@ fn duration(least: Duration, open_ended: bool) -> String {
 
 /// What `--check` says: what would run, how long, what would be written.
 pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
-    let (points, runs) = (plan.points.len(), plan.runs.len());
+    let (points, runs) = (plan.heads().len(), plan.runs.len());
     let mut lines = vec![format!(
         "{}: {}, {}, {} (seed {})",
         experiment.name,
@@ -350,7 +350,8 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         lines.push(format!("probes every {}: {}", experiment.probes.interval, names.join(", ")));
     }
     for point in &plan.points {
-        lines.push(format!("  {}: {}", point.label, point.load.describe()));
+        let indent = if point.part_of.is_some() { "    " } else { "  " };
+        lines.push(format!("{indent}{}: {}", point.label, point.load.describe()));
     }
     for fault in &experiment.fault {
         let time = |time: Option<brunt_core::Span>| time.map(|time| time.to_string());

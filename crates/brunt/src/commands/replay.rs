@@ -136,7 +136,7 @@ impl Subcommand for Replay {
         if changes {
             devices::guard(device.as_ref(), overwrite)?;
         }
-        let on = LoadTarget { device: Some(Arc::clone(&device)) };
+        let on = LoadTarget::of(Arc::clone(&device));
         for note in load.open(&on).map_err(failure)? {
             output.note(note);
         }

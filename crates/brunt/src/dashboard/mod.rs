@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 use brunt_study::experiment::Plan;
-use brunt_study::observe::{Event, Observer};
+use brunt_study::observe::{Event, JobEvent, Observer};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::Output;
@@ -59,7 +59,9 @@ impl Observer for Lines {
                 self.said = now;
                 self.output.note(self.state.interval_line(now));
             }
-            Event::RunEnds(info, run, _) => self.output.note(state::run_line(info, run)),
+            Event::RunEnds(info, run, _) | Event::Job(_, JobEvent::RunEnds(info, run, _)) => {
+                self.output.note(state::run_line(info, run))
+            }
             _ => {}
         }
         Ok(())
@@ -110,7 +112,9 @@ impl Observer for Dashboard {
     fn event(&mut self, event: &Event) -> io::Result<()> {
         lock(&self.shared.state).event(event, Clock::Monotonic.now());
         match event {
-            Event::RunEnds(info, run, _) => self.output.note(state::run_line(info, run)),
+            Event::RunEnds(info, run, _) | Event::Job(_, JobEvent::RunEnds(info, run, _)) => {
+                self.output.note(state::run_line(info, run))
+            }
             Event::Ends(_) => self.end(),
             _ => {}
         }

@@ -8,8 +8,8 @@ use brunt_core::{Histogram, Nanos};
 use brunt_probe::LOCAL;
 use brunt_result::summary::RunSummary;
 use brunt_result::{Counts, Interval, OpKind, RequestStatus};
-use brunt_study::experiment::Plan;
-use brunt_study::observe::{Event, RunInfo, Sample};
+use brunt_study::experiment::{Plan, Point};
+use brunt_study::observe::{Event, JobEvent, RunInfo, Sample};
 
 /// Stretches that are remembered for the time lines: more than a terminal has columns.
 const HISTORY_MAX: usize = 256;
@@ -156,9 +156,19 @@ impl Open {
 impl State {
     /// At the begin of an experiment.
     pub fn new(name: &str, plan: &Plan, now: Nanos) -> State {
+        // The runs of several jobs at once have numbers behind that of all of them, and take no time of their own.
+        let order: Vec<usize> = plan
+            .runs
+            .iter()
+            .flat_map(|(point, _)| std::iter::once(*point).chain(plan.jobs_of(*point)))
+            .collect();
+        let stated = |point: &Point| match point.part_of {
+            Some(_) => Some(Duration::ZERO),
+            None => point.time(),
+        };
         State {
             name: name.to_string(),
-            runs: plan.runs.len(),
+            runs: order.len(),
             done: 0,
             run: None,
             started: None,
@@ -173,8 +183,8 @@ impl State {
             runner_cpus: None,
             begin: now,
             run_began: now,
-            order: plan.runs.iter().map(|(point, _)| *point).collect(),
-            stated: plan.points.iter().map(|point| point.time()).collect(),
+            order,
+            stated: plan.points.iter().map(stated).collect(),
             took: BTreeMap::new(),
             open: Open::default(),
             second: Open::default(),
@@ -189,7 +199,7 @@ impl State {
                 self.run = Some((**info).clone());
                 // Points that are not precise enough get runs that were not planned.
                 self.runs = self.runs.max(info.runs as usize);
-                if self.order.len() <= info.order as usize {
+                while self.order.len() <= info.order as usize {
                     self.order.push(info.point as usize);
                 }
                 (self.started, self.run_began) = (None, now);
@@ -215,7 +225,8 @@ impl State {
                 let took = self.took.entry(info.point as usize).or_default();
                 *took = (took.0 + 1, took.1 + now.since(self.run_began));
             }
-            Event::Begins(_) | Event::Requests(_) | Event::Ends(_) => {}
+            Event::Job(_, JobEvent::RunEnds(info, ..)) => self.done = info.order as usize + 1,
+            Event::Begins(_) | Event::Requests(_) | Event::Job(..) | Event::Ends(_) => {}
         }
     }
 

@@ -72,6 +72,7 @@ fn experiments() {
         "allow_overwrite",
         "targets",
         "workloads",
+        "together",
         "filesystems",
         "sweep",
         "hosts",

@@ -1,0 +1,91 @@
+//! Which jobs can run at once. Called when a load of several is made, and again when they are open.
+
+use std::time::Duration;
+
+use brunt_core::Span;
+use brunt_result::choice::RingMode;
+
+use super::{JOBS_MAX, TogetherJob};
+use crate::block::workload::WORKERS_MAX;
+use crate::load::{LoadInfo, Pace, WorkloadError, wrong};
+
+/// Holds jobs against each other.
+///
+/// # Errors
+/// The key that is to blame, and what would be right.
+pub(super) fn check(jobs: &[TogetherJob]) -> Result<(), WorkloadError> {
+    if !(2..=JOBS_MAX).contains(&jobs.len()) {
+        return wrong("jobs", format!("{} jobs; write 2 to {JOBS_MAX} that run at once", jobs.len()));
+    }
+    for (index, job) in jobs.iter().enumerate() {
+        if jobs[..index].iter().any(|other| other.name == job.name) {
+            return wrong("jobs", format!("two jobs are called {}; give one another name", job.name));
+        }
+        by_itself(job)?;
+    }
+    let infos: Vec<LoadInfo> = jobs.iter().map(|job| job.load.info()).collect();
+    let workers: u64 = infos.iter().map(|info| u64::from(info.workers)).sum();
+    if workers > u64::from(WORKERS_MAX) {
+        return wrong("jobs", format!("{workers} workers in all; at most {WORKERS_MAX} run at once"));
+    }
+    let interval = infos[0].interval;
+    if let Some(other) = infos.iter().position(|info| info.interval != interval) {
+        let (first, name) = (&jobs[0].name, &jobs[other].name);
+        let (one, two) = (Span(interval), Span(infos[other].interval));
+        let what = format!(
+            "jobs that run at once have intervals of one length; {first} has {one}, {name} has {two}: set \
+             the same interval in both workloads"
+        );
+        return wrong("jobs", what);
+    }
+    apart(jobs, interval)
+}
+
+fn by_itself(job: &TogetherJob) -> Result<(), WorkloadError> {
+    let TogetherJob { name, load, .. } = job;
+    let info = load.info();
+    let refused = match info {
+        _ if name.is_empty() => "a job has no name; give it one".to_string(),
+        LoadInfo { pace: Pace::Search(_), .. } => {
+            format!("{name} searches for a rate, which takes many runs: write an open loop with a rate")
+        }
+        LoadInfo { depth_search: Some(_), .. } => {
+            format!("{name} searches for a queue depth, which takes many runs: leave depth_search out")
+        }
+        LoadInfo { steady: Some(_), .. } => {
+            format!(
+                "{name} ends when it is steady, which the others would disturb: write stop = {{ time = \"30s\" }}"
+            )
+        }
+        LoadInfo { ring: RingMode::Auto, .. } => {
+            format!(
+                "{name} has ring = \"auto\", which is measured while nothing else runs: choose interrupt, sqpoll or poll"
+            )
+        }
+        _ => return Ok(()),
+    };
+    wrong("jobs", refused)
+}
+
+/// Begins of measuring are whole intervals apart.
+fn apart(jobs: &[TogetherJob], interval: Duration) -> Result<(), WorkloadError> {
+    if interval.is_zero() {
+        return Ok(());
+    }
+    let first = jobs.iter().min_by_key(|job| job.measured_from()).expect("there are jobs");
+    for job in jobs {
+        let apart = job.measured_from() - first.measured_from();
+        if !apart.as_nanos().is_multiple_of(interval.as_nanos()) {
+            let what = format!(
+                "{} begins to be measured {} after {}, which is no multiple of their interval of {}: change \
+                 start_delay or ramp_up, or set another interval (0 for the whole run) in all workloads",
+                job.name,
+                Span(apart),
+                first.name,
+                Span(interval)
+            );
+            return wrong("start_delay", what);
+        }
+    }
+    Ok(())
+}

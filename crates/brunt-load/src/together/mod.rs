@@ -1,0 +1,299 @@
+//! Several loads at once: jobs, each with its own workload, workers, target, start and end, as the jobs of one fio
+//! file are. Made by a study from `[together.NAME]`, run by [`crate::decisions`] like every other load.
+//!
+//! A job is any [`Load`] and does not know of the others. Their workers report to one collector, numbered one job after
+//! the other ([`crate::collect::WorkerSender`]); the collector merges what they say twice, for each job and for all
+//! together. A job that starts later gets a later start and nothing else: its first interval has the number of the
+//! run's interval in which it begins, so that both series have the same borders. Therefore jobs have intervals of one
+//! length, and begin to be measured a whole number of them apart.
+//!
+//! The rule: what takes all workers of a run to decide (steady state, a rate, a depth) is not decided for one job among
+//! others; such workloads are refused.
+
+mod check;
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use brunt_core::{Nanos, Span};
+use brunt_result::OpKind;
+use serde::Deserialize;
+
+use crate::block::BlockLoad;
+use crate::block::workload::Workload;
+use crate::commands::{LoadCommand, LoadCommandError};
+use crate::load::{
+    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedJob, PreparedLoad,
+    RunOrder, RunningLoad, WorkloadError,
+};
+use crate::replay::ReplayLoad;
+
+/// Its name in [`crate::LOADS`].
+pub const KIND: &str = "together";
+/// Most jobs of one load.
+pub const JOBS_MAX: usize = 64;
+
+/// Loads that run at once.
+#[derive(Clone, Debug)]
+pub struct TogetherLoad {
+    jobs: Vec<TogetherJob>,
+    exit_all: bool,
+}
+
+/// One of several loads that run at once.
+#[derive(Clone, Debug)]
+pub struct TogetherJob {
+    /// Its name among them.
+    pub name: String,
+    /// What it does.
+    pub load: Arc<dyn Load>,
+    /// It starts so long after the run.
+    pub start_delay: Duration,
+}
+
+/// Jobs with their workloads, as text.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TogetherSettings {
+    /// The run ends when the first job has ended, instead of the last.
+    #[serde(default)]
+    pub exit_all: bool,
+    /// What runs at once.
+    pub jobs: Vec<JobSettings>,
+}
+
+/// A job as text.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobSettings {
+    /// Its name among the others.
+    pub name: String,
+    /// It starts so long after the run.
+    #[serde(default)]
+    pub start_delay: Span,
+    /// What it does.
+    pub workload: Workload,
+}
+
+impl TogetherSettings {
+    /// The load that it describes.
+    ///
+    /// # Errors
+    /// A workload makes no sense, or not among others.
+    pub fn load(self) -> Result<TogetherLoad, WorkloadError> {
+        let mut jobs = Vec::new();
+        for JobSettings { name, start_delay, workload } in self.jobs {
+            workload.check()?;
+            jobs.push(TogetherJob { name, load: load_of(workload, None), start_delay: start_delay.0 });
+        }
+        TogetherLoad::new(jobs, self.exit_all)
+    }
+}
+
+/// The load of a workload on a target of this name: a replay if it has a trace.
+pub fn load_of(workload: Workload, target: Option<&str>) -> Arc<dyn Load> {
+    match workload.trace.is_some() {
+        true => Arc::new(ReplayLoad::new(workload, target)),
+        false => Arc::new(BlockLoad::new(workload)),
+    }
+}
+
+/// What one job of a run is asked for, the others being asked for the same: requests of its own, and its own place
+/// among runs, behind that of all together.
+pub fn job_order(order: &RunOrder, index: usize) -> RunOrder {
+    let number = index as u64 + 1;
+    RunOrder {
+        // A worker's requests follow from the seed and the worker's number, which jobs count from 0 each.
+        seed: order.seed.wrapping_add(number << 32),
+        run: order.run.wrapping_add(number << 32),
+        order: order.order.map(|order| order + number as u32),
+        // Each job says so itself.
+        ring: None,
+        ..order.clone()
+    }
+}
+
+impl TogetherLoad {
+    /// Of these jobs. With `exit_all` the run ends when the first one has ended, instead of the last.
+    ///
+    /// # Errors
+    /// One of them cannot run among others.
+    pub fn new(jobs: Vec<TogetherJob>, exit_all: bool) -> Result<TogetherLoad, WorkloadError> {
+        check::check(&jobs)?;
+        Ok(TogetherLoad { jobs, exit_all })
+    }
+
+    /// Its jobs, in their order.
+    pub fn jobs(&self) -> &[TogetherJob] {
+        &self.jobs
+    }
+
+    /// When the first job begins to be measured, since the start of the run.
+    fn measured_from(&self) -> Duration {
+        self.jobs.iter().map(TogetherJob::measured_from).min().unwrap_or(Duration::ZERO)
+    }
+
+    fn prepare_each(
+        &self,
+        on: &LoadTarget,
+        order: &RunOrder,
+        inbox: &MessageSender,
+        stop: &AtomicBool,
+        running: &mut Vec<StartedJob>,
+    ) -> Result<PreparedLoad, LoadError> {
+        let mut all =
+            PreparedLoad { exit_all: self.exit_all, queue_depth: 1, ..PreparedLoad::alone(0, 1, None) };
+        for (index, job) in self.jobs.iter().enumerate() {
+            let first_interval = job.intervals_after(self.measured_from());
+            let inbox = inbox.of_job(all.workers, first_interval);
+            let (prepared, load) = job.load.prepare(on.job(index), &job_order(order, index), inbox, stop)?;
+            running.push(StartedJob { load, start_delay: job.start_delay });
+            all.workers += prepared.workers;
+            all.queue_depth = all.queue_depth.max(prepared.queue_depth);
+            all.jobs.push(PreparedJob { workers: prepared.workers, first_interval });
+        }
+        Ok(all)
+    }
+}
+
+impl TogetherJob {
+    /// When it begins to be measured, since the start of the run.
+    fn measured_from(&self) -> Duration {
+        self.start_delay + self.load.info().ramp_up
+    }
+
+    /// How many intervals after `first` it begins to be measured.
+    fn intervals_after(&self, first: Duration) -> u64 {
+        let interval = self.load.info().interval;
+        if interval.is_zero() {
+            return 0;
+        }
+        (self.measured_from().saturating_sub(first).as_nanos() / interval.as_nanos()) as u64
+    }
+}
+
+impl Load for TogetherLoad {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn info(&self) -> LoadInfo {
+        let each: Vec<(Duration, LoadInfo)> =
+            self.jobs.iter().map(|job| (job.start_delay, job.load.info())).collect();
+        let infos = || each.iter().map(|(_, info)| info);
+        let mut kinds: Vec<OpKind> = Vec::new();
+        for kind in infos().flat_map(|info| &info.kinds) {
+            if !kinds.contains(kind) {
+                kinds.push(*kind);
+            }
+        }
+        let ends = each.iter().map(|(delay, info)| *delay + info.time_min);
+        let rate = infos().map(|info| match info.pace {
+            Pace::Open { rate } => Some(rate),
+            Pace::Closed | Pace::Search(_) => None,
+        });
+        let open_ended = |info: &LoadInfo| info.open_ended;
+        LoadInfo {
+            kinds,
+            workers: infos().map(|info| info.workers).sum(),
+            queue_depth: infos().map(|info| info.queue_depth).max().unwrap_or(1),
+            // One closed loop among them makes as many as it can.
+            pace: rate.sum::<Option<f64>>().map_or(Pace::Closed, |rate| Pace::Open { rate }),
+            ramp_up: self.measured_from(),
+            interval: infos().next().map_or(Duration::ZERO, |info| info.interval),
+            time_min: if self.exit_all { ends.min() } else { ends.max() }.unwrap_or(Duration::ZERO),
+            open_ended: if self.exit_all { infos().all(open_ended) } else { infos().any(open_ended) },
+            writes: infos().any(|info| info.writes),
+            ..LoadInfo::default()
+        }
+    }
+
+    fn describe(&self) -> String {
+        let each = self.jobs.iter().map(|job| {
+            let delay = match job.start_delay.is_zero() {
+                true => String::new(),
+                false => format!(", {} after the start", Span(job.start_delay)),
+            };
+            format!("{} ({}{delay})", job.name, job.load.describe())
+        });
+        let ends = if self.exit_all { "; ends with the first" } else { "" };
+        format!("at once: {}{ends}", each.collect::<Vec<String>>().join(" + "))
+    }
+
+    fn open(&self, on: &LoadTarget) -> Result<Vec<String>, LoadError> {
+        let mut notes: Vec<String> = Vec::new();
+        for (index, job) in self.jobs.iter().enumerate() {
+            for note in job.load.open(on.job(index))? {
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
+        }
+        // What a load has to say of itself may be known only when it is open: the time of a trace.
+        check::check(&self.jobs)?;
+        Ok(notes)
+    }
+
+    fn prepare(
+        &self,
+        on: &LoadTarget,
+        order: &RunOrder,
+        inbox: MessageSender,
+        stop: &AtomicBool,
+    ) -> Result<(PreparedLoad, Box<dyn RunningLoad>), LoadError> {
+        let mut running = Vec::with_capacity(self.jobs.len());
+        match self.prepare_each(on, order, &inbox, stop, &mut running) {
+            Ok(prepared) => Ok((prepared, Box::new(RunningJobs(running)))),
+            Err(error) => {
+                // Workers of earlier jobs may wait for room in the inbox, which the caller drops after this: whoever
+                // waits for their end must not be the caller.
+                std::thread::spawn(move || drop(running));
+                Err(error)
+            }
+        }
+    }
+
+    fn close(&self) -> Result<(), LoadError> {
+        // All are closed, whichever fails.
+        let closed: Vec<Result<(), LoadError>> = self.jobs.iter().map(|job| job.load.close()).collect();
+        closed.into_iter().collect()
+    }
+
+    fn any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A job of a run that was made ready.
+struct StartedJob {
+    load: Box<dyn RunningLoad>,
+    start_delay: Duration,
+}
+
+/// The jobs of a run.
+struct RunningJobs(Vec<StartedJob>);
+
+impl RunningLoad for RunningJobs {
+    fn start(&mut self, at: Nanos) {
+        for job in &mut self.0 {
+            job.load.start(at.after(job.start_delay));
+        }
+    }
+
+    fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
+        match command {
+            LoadCommand::Stop => self.0.iter_mut().try_for_each(|job| job.load.command(command)),
+            LoadCommand::Rate(_) | LoadCommand::Depth(_) => Err(LoadCommandError::Several),
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Finished {
+        let jobs = self.0.into_iter().map(|job| job.load.finish()).collect();
+        Finished { jobs, ..Finished::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

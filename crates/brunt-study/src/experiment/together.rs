@@ -1,0 +1,308 @@
+//! `[together.NAME]`: several workloads at once, as the jobs of a fio file are. All of them together are a point, and
+//! each of them is one too: the figures of both come from the same runs.
+//!
+//! ```toml
+//! [together.mixed]
+//! jobs = [
+//!     { workload = "reader", target = "disk" },
+//!     { workload = "writer", target = "log", start_delay = "5s" },
+//! ]
+//! ```
+//!
+//! The rule: a workload that a group names runs alone only on targets that list it in their `workloads`.
+
+use std::sync::Arc;
+
+use brunt_core::Span;
+use brunt_load::replay::ReplayLoad;
+use brunt_load::together::{TogetherJob, TogetherLoad};
+use brunt_load::{Load, Workload, WorkloadError};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Experiment;
+use super::mistake::{FileError, Source};
+
+/// Workloads that run at once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TogetherEntry {
+    /// What runs at once.
+    pub jobs: Vec<JobEntry>,
+    /// Ends a run when the first job has ended; otherwise the last job ends it.
+    #[serde(default)]
+    pub exit_all: bool,
+}
+
+/// One of several workloads that run at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobEntry {
+    /// Name of the workload.
+    pub workload: String,
+    /// Name of the target that it runs against.
+    pub target: String,
+    /// Name of the job in the results; default: that of the workload. Jobs with the same workload need one each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Starts the job so long after the run. Jobs begin to be measured a whole number of intervals apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_delay: Option<Span>,
+}
+
+impl JobEntry {
+    /// What results call it.
+    pub fn name(&self) -> &str {
+        self.name.as_ref().unwrap_or(&self.workload)
+    }
+}
+
+/// A job of a point to be, as swept.
+#[derive(Clone)]
+pub(super) struct JobDraft {
+    pub(super) name: String,
+    pub(super) target: String,
+    pub(super) url: String,
+    pub(super) workload: Box<Workload>,
+    pub(super) start_delay: Span,
+}
+
+/// Jobs of a point to be.
+#[derive(Clone)]
+pub(super) struct TogetherDraft {
+    pub(super) jobs: Vec<JobDraft>,
+    pub(super) exit_all: bool,
+}
+
+impl TogetherDraft {
+    /// Their load. A trace is read once for all that replay it: `replays` are those that were made before.
+    pub(super) fn load(&self, replays: &mut Vec<ReplayLoad>) -> Result<TogetherLoad, WorkloadError> {
+        let job = |job: &JobDraft| TogetherJob {
+            name: job.name.clone(),
+            load: load_of(&job.workload, &job.target, replays),
+            start_delay: job.start_delay.0,
+        };
+        TogetherLoad::new(self.jobs.iter().map(job).collect(), self.exit_all)
+    }
+
+    /// The names of their targets, each once.
+    pub(super) fn targets(&self) -> Vec<String> {
+        let mut targets: Vec<String> = Vec::new();
+        for job in &self.jobs {
+            if !targets.contains(&job.target) {
+                targets.push(job.target.clone());
+            }
+        }
+        targets
+    }
+}
+
+/// The load of a workload on a target.
+pub(super) fn load_of(workload: &Workload, target: &str, replays: &mut Vec<ReplayLoad>) -> Arc<dyn Load> {
+    let load = brunt_load::together::load_of(workload.clone(), Some(target));
+    let Some(replay) = load.any().downcast_ref::<ReplayLoad>() else { return load };
+    let replay = replays.iter().fold(replay.clone(), ReplayLoad::sharing);
+    replays.push(replay.clone());
+    Arc::new(replay)
+}
+
+impl Experiment {
+    /// Whether a workload runs against a target by itself.
+    pub(super) fn runs_alone(&self, target: &str, workload: &str) -> bool {
+        match self.targets.get(target).map(|target| &target.workloads) {
+            Some(Some(names)) => names.iter().any(|name| name == workload),
+            Some(None) => !self.jobs().any(|job| job.workload == workload),
+            None => false,
+        }
+    }
+
+    /// Whether a workload runs against a target, by itself or at once with others.
+    pub(super) fn runs_on(&self, target: &str, workload: &str) -> bool {
+        self.runs_alone(target, workload)
+            || self.jobs().any(|job| job.workload == workload && job.target == target)
+    }
+
+    /// Whether a group has a job on this target.
+    pub(super) fn is_of_a_group(&self, target: &str) -> bool {
+        self.jobs().any(|job| job.target == target)
+    }
+
+    fn jobs(&self) -> impl Iterator<Item = &JobEntry> {
+        self.together.values().flat_map(|group| &group.jobs)
+    }
+
+    /// The jobs of a group, before the sweep.
+    pub(super) fn together_draft(&self, group: &TogetherEntry) -> TogetherDraft {
+        let jobs = group.jobs.iter().map(|job| JobDraft {
+            name: job.name().to_string(),
+            target: job.target.clone(),
+            url: self.targets[&job.target].place().to_string(),
+            workload: Box::new(self.workloads[&job.workload].clone()),
+            start_delay: job.start_delay.unwrap_or_default(),
+        });
+        TogetherDraft { jobs: jobs.collect(), exit_all: group.exit_all }
+    }
+
+    /// Whether the jobs of each group are there, and can run at once.
+    pub(super) fn check_together(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+        for (name, group) in &self.together {
+            let path = ["together", name.as_str()];
+            if self.workloads.contains_key(name) {
+                let what =
+                    format!("{name} is a workload and several at once: results could not tell them apart");
+                return Err(source.mistake(&path, what, Some("rename one of them".into())));
+            }
+            let path = ["together", name.as_str(), "jobs"];
+            let known = |names: Vec<&String>| {
+                let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
+                Some(format!("there are {}", names.join(", ")))
+            };
+            for job in &group.jobs {
+                if !self.workloads.contains_key(&job.workload) {
+                    let what = format!("together {name}: there is no workload {}", job.workload);
+                    return Err(source.mistake(&path, what, known(self.workloads.keys().collect())));
+                }
+                if !self.targets.contains_key(&job.target) {
+                    let what = format!("together {name}: there is no target {}", job.target);
+                    return Err(source.mistake(&path, what, known(self.targets.keys().collect())));
+                }
+            }
+            if let Some((what, help)) = self.unfit(group) {
+                return Err(source.mistake(&path, format!("together {name}: {what}"), Some(help)));
+            }
+            if let Err(error) = self.together_draft(group).load(&mut Vec::new()) {
+                return Err(source.mistake(&path, format!("together {name}: {}", error.what), None));
+            }
+        }
+        Ok(())
+    }
+
+    /// What of the workloads of a group does not go together, and what to do.
+    fn unfit(&self, group: &TogetherEntry) -> Option<(String, String)> {
+        let jobs = || group.jobs.iter().map(|job| (job, &self.workloads[&job.workload]));
+        for (index, (job, workload)) in jobs().enumerate() {
+            if workload.ramp_up.is_some_and(|ramp_up| ramp_up.requests > 0) {
+                let what = format!(
+                    "job {} begins to be measured after a number of requests, at a time that nobody knows",
+                    job.name()
+                );
+                return Some((what, "write ramp_up = { time = \"1s\" }".into()));
+            }
+            let clash = jobs().enumerate().find(|(other, (there, theirs))| {
+                *other != index
+                    && there.target == job.target
+                    && theirs.changes_data()
+                    && overlap(workload, theirs)
+            });
+            if let (Some((_, (other, _))), true) = (clash, workload.verify.is_some()) {
+                let what = format!("job {} verifies blocks that job {} changes", job.name(), other.name());
+                return Some((
+                    what,
+                    "give each a region of its own: region = { start = \"0\", length = \"1GiB\" }".into(),
+                ));
+            }
+        }
+        None
+    }
+}
+
+/// Whether two workloads use a part of one device.
+fn overlap(one: &Workload, other: &Workload) -> bool {
+    let range = |workload: &Workload| {
+        let start = workload.region.start.0;
+        (start, workload.region.length.map_or(u64::MAX, |length| start.saturating_add(length.0)))
+    };
+    let ((start, end), (from, to)) = (range(one), range(other));
+    start < to && from < end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+name = "at once"
+repetitions = 4
+[targets.disk]
+url = "memory:16MiB"
+[targets.log]
+url = "memory:1MiB"
+[workloads.reader]
+stop = { time = "2s" }
+[workloads.writer]
+read = 0
+stop = { time = "4s" }
+[workloads.other]
+stop = { time = "1s" }
+[together.mixed]
+jobs = [
+    { workload = "reader", target = "disk" },
+    { workload = "writer", target = "log", start_delay = "1s" },
+    { workload = "writer", target = "disk", name = "second" },
+]
+[sweep]
+queue_depth = [1, 8]
+"#;
+
+    /// All jobs together are a point, and so is each job; the time of a run counts once, and the group's workloads do not
+    /// run alone unless a target says so.
+    #[test]
+    fn jobs_are_points_of_a_point() {
+        let experiment = Experiment::parse("x.toml", TEXT).unwrap();
+        let plan = experiment.plan();
+        let labels: Vec<&str> = plan.points.iter().map(|point| point.label.as_str()).collect();
+        let (alone, at_once) = labels.split_at(4);
+        assert_eq!(alone[0], "disk other queue_depth=1");
+        assert_eq!(alone[3], "log other queue_depth=8");
+        let expected = [
+            "disk+log mixed queue_depth=1",
+            "disk mixed/reader queue_depth=1",
+            "log mixed/writer queue_depth=1",
+            "disk mixed/second queue_depth=1",
+        ];
+        assert_eq!((&at_once[..4], at_once.len()), (&expected[..], 8));
+        assert_eq!(plan.points[6].part_of, Some(4));
+        assert_eq!((plan.jobs_of(4), plan.jobs_of(8), plan.jobs_of(0)), (5..8, 9..12, 1..1));
+        assert!(plan.points[4].is_on("log") && plan.points[5].is_on("disk") && !plan.points[5].is_on("log"));
+        // Four points alone of a second, two at once of five seconds.
+        assert_eq!((plan.runs.len(), plan.time_min.as_secs()), (6 * 4, 4 * (4 + 2 * 5)));
+        assert!(plan.runs.iter().all(|(point, _)| plan.points[*point].part_of.is_none()));
+        let written: Vec<&str> = plan.written.iter().map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(written, ["disk", "log"]);
+        let text = TEXT.replace("url = \"memory:1MiB\"", "url = \"memory:1MiB\"\nworkloads = [\"writer\"]");
+        let plan = Experiment::parse("x.toml", &text).unwrap().plan();
+        assert_eq!(plan.points[2].label, "log writer queue_depth=1");
+        let again = Experiment::parse("x.toml", &experiment.written_out()).unwrap();
+        assert_eq!(again.together, experiment.together);
+    }
+
+    #[test]
+    fn mistakes_have_their_line() {
+        let check = |from: &str, to: &str, line: usize, said: &str| {
+            assert!(TEXT.contains(from), "{from}");
+            let error = Experiment::parse("bad.toml", &TEXT.replacen(from, to, 1)).unwrap_err();
+            let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
+            assert!(all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said), "{to}: {all}");
+        };
+        check(
+            "workload = \"reader\", target",
+            "workload = \"raeder\", target",
+            16,
+            "no workload raeder there are other",
+        );
+        check("target = \"log\"", "target = \"lag\"", 16, "no target lag there are disk, log");
+        check("name = \"second\"", "name = \"reader\"", 16, "two jobs are called reader");
+        check("start_delay = \"1s\"", "start_delay = \"1500ms\"", 16, "no multiple");
+        check("start_delay = \"1s\"", "startdelay = \"1s\"", 18, "did you mean start_delay?");
+        check("[together.mixed]", "[together.reader]", 15, "a workload and several");
+        check(
+            "stop = { time = \"4s\" }",
+            "stop = { time = \"4s\" }\nramp_up = { requests = 9 }",
+            17,
+            "nobody knows",
+        );
+        let verified = "[workloads.reader]\nread = 0.5\nverify = {}\n";
+        check("[workloads.reader]\n", verified, 18, "verifies blocks that job second changes");
+        check("queue_depth = [1, 8]", "workers = [100]", 21, "300 workers");
+    }
+}

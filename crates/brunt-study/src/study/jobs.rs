@@ -1,0 +1,180 @@
+//! Runs of several jobs at once, as a study records them: the run of all together has a number, and the run of each job
+//! one of those behind it.
+//!
+//! The rule: whatever asks how runs followed each other asks the runs of all together; those of their jobs were made at
+//! the same time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brunt_load::load::{Finished, RunOrder};
+use brunt_load::together::job_order;
+use brunt_result::statistics::{Estimate, RunCorrelation};
+use brunt_result::summary::{PointSummary, RunSummary};
+use brunt_result::{Interval, Outcome, RequestRecord};
+
+use crate::observe::{Hub, JobEvent, RunInfo};
+use brunt_result::event::Event;
+
+/// What the load of a run is asked for.
+pub(super) fn order_of(info: &RunInfo) -> RunOrder {
+    RunOrder {
+        run: info.seed.wrapping_add(u64::from(info.order) << 32),
+        order: Some(info.order),
+        ..RunOrder::alone(info.seed)
+    }
+}
+
+/// The run of a job, given that of all together.
+pub(super) fn job_info(all: &RunInfo, index: usize, label: &str) -> RunInfo {
+    let order = job_order(&order_of(all), index);
+    RunInfo {
+        order: order.order.unwrap_or(all.order),
+        point: all.point + 1 + index as u32,
+        label: label.to_string(),
+        seed: order.seed,
+        ..all.clone()
+    }
+}
+
+/// The summaries of jobs' runs, as far as their own figures say.
+pub(super) fn summaries(all: &RunInfo, outcomes: &[Outcome], finished: Vec<Finished>) -> Vec<RunSummary> {
+    let finished = finished.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
+    let summary = |(index, (outcome, finished)): (usize, (&Outcome, Option<Finished>))| {
+        let info = job_info(all, index, "");
+        let mut run = RunSummary::of(outcome, info.repetition, info.order, info.seed, None);
+        if let Some(Finished { page_cache, replay, .. }) = finished {
+            (run.page_cache, run.replay) = (page_cache, replay);
+        }
+        if outcome.is_complete() && outcome.end <= outcome.start {
+            run.doubts.push("it was never measured: another job ended the run before (exit_all)".into());
+        }
+        run
+    };
+    outcomes.iter().zip(finished).enumerate().map(summary).collect()
+}
+
+/// Tells observers of an interval of a job.
+pub(super) fn tell_interval(hub: &Hub, all: u32, job: usize, interval: &Interval) {
+    hub.tell(&Event::Job(all + 1 + job as u32, JobEvent::Interval(Arc::new(interval.clone()))));
+}
+
+/// Tells observers of requests of a job.
+pub(super) fn tell_requests(hub: &Hub, all: u32, job: usize, batch: &[RequestRecord]) {
+    hub.tell(&Event::Job(all + 1 + job as u32, JobEvent::Requests(batch.into())));
+}
+
+/// One figure of the complete runs of all points.
+pub(super) struct Figure {
+    /// By point, each with its place in the order of all runs; a job's with that of the run it is a part of.
+    pub(super) runs: Vec<Vec<(u32, f64)>>,
+    pub(super) correlation: RunCorrelation,
+}
+
+impl Figure {
+    pub(super) fn of(points: &[PointSummary], get: impl Fn(&RunSummary) -> Option<f64>) -> Figure {
+        let heads = || points.iter().filter(|point| point.part_of.is_none());
+        let mut orders: Vec<u32> = heads().flat_map(|point| &point.runs).map(|run| run.order).collect();
+        orders.sort_unstable();
+        let places: BTreeMap<u32, u32> = orders.into_iter().zip(0..).collect();
+        // The run of all jobs together is the last one before a job's.
+        let place = |order: u32| places.range(..=order).next_back().map_or(0, |(_, place)| *place);
+        let of_run = |run: &RunSummary| Some((place(run.order), get(run)?));
+        let complete = |point: &PointSummary| -> Vec<(u32, f64)> {
+            point.runs.iter().filter(|run| run.is_complete()).filter_map(of_run).collect()
+        };
+        let correlation = RunCorrelation::of(&heads().map(complete).collect::<Vec<_>>());
+        Figure { runs: points.iter().map(complete).collect(), correlation }
+    }
+
+    pub(super) fn estimate(&self, point: usize) -> Option<Estimate> {
+        Estimate::of_correlated(&self.runs[point], self.correlation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::*;
+    use super::*;
+    use brunt_block::backends::memory::MemoryBackend;
+    use std::sync::Mutex;
+
+    use crate::hook::Company;
+    use crate::observe::Observer;
+
+    const TEXT: &str = r#"
+name = "at once"
+repetitions = 4
+[targets.disk]
+url = "memory:1MiB"
+[workloads.reader]
+record_requests = true
+stop = { requests = 300 }
+[workloads.writer]
+read = 0
+stop = { requests = 100 }
+[workloads.alone]
+stop = { requests = 10 }
+[together.mixed]
+jobs = [{ workload = "reader", target = "disk" }, { workload = "writer", target = "disk" }]
+"#;
+
+    struct Keep(Arc<Mutex<Vec<Event>>>);
+    impl Observer for Keep {
+        fn event(&mut self, event: &Event) -> io::Result<()> {
+            self.0.lock().unwrap().push(event.clone());
+            Ok(())
+        }
+    }
+
+    /// Each job has its runs, all together have theirs, numbers are used once, and what was observed agrees.
+    #[test]
+    fn jobs_have_runs_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let experiment = Experiment::parse("x.toml", TEXT).unwrap();
+        let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(1 << 20, 512).unwrap());
+        let targets = BTreeMap::from([("disk".to_string(), memory)]);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let company = Company { observers: vec![Box::new(Keep(Arc::clone(&seen)))], hooks: Vec::new() };
+        let study = Study::new(experiment, targets, "test", folder.path(), company);
+        let summary = study.run(&AtomicBool::new(false)).unwrap();
+        assert!(summary.complete, "{:?}", summary.trouble);
+        let of = |label: &str| summary.points.iter().find(|point| point.label == label).unwrap();
+        let (all, reader) = (of("disk mixed"), of("disk mixed/reader"));
+        let writer = of("disk mixed/writer");
+        assert_eq!((&reader.part_of, &all.part_of), (&Some("disk mixed".to_string()), &None));
+        for index in 0..4 {
+            let done = [all, reader, writer].map(|point| point.runs[index].completed());
+            assert_eq!(done, [400, 300, 100]);
+            let orders = [all, reader, writer].map(|point| point.runs[index].order);
+            assert_eq!(orders, [orders[0], orders[0] + 1, orders[0] + 2]);
+            let seeds = [all, reader, writer].map(|point| point.runs[index].seed);
+            assert!(seeds[0] != seeds[1] && seeds[1] != seeds[2]);
+        }
+        assert!(reader.requests_per_second.is_some_and(|rate| rate.runs == 4));
+        assert!(writer.response.is_some() && all.response_p99_us.is_some());
+        let mut orders: Vec<u32> =
+            summary.points.iter().flat_map(|point| &point.runs).map(|run| run.order).collect();
+        orders.sort_unstable();
+        assert!(orders.into_iter().eq(0..16));
+        let told = seen.lock().unwrap();
+        for run in &reader.runs {
+            let (mut intervals, mut requests, mut ends) = (0, 0, 0);
+            for event in told.iter() {
+                match event {
+                    Event::Job(order, event) if *order == run.order => match event {
+                        JobEvent::Interval(interval) => intervals += interval.figures.completed(),
+                        JobEvent::Requests(batch) => requests += batch.len(),
+                        JobEvent::RunEnds(info, ended, _) => {
+                            assert_eq!((info.label.as_str(), &**ended), ("disk mixed/reader", run));
+                            ends += 1;
+                        }
+                    },
+                    _ => {}
+                }
+            }
+            assert_eq!((intervals, requests, ends), (300, 300, 1));
+        }
+        assert!(told.iter().all(|event| !matches!(event, Event::Requests(_))), "the writer records none");
+    }
+}
