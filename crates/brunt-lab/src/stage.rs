@@ -9,7 +9,7 @@
 use std::env;
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 
@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::sys;
 
-/// Tells the inner process that it is one, and which descriptor its parent holds the other end of.
+/// Tells the inner process that it is one, which descriptor its parent holds the other end of, and which one to keep.
 const MARK: &str = "BRUNT_STAGE";
 
 /// On which side of the door the caller is.
@@ -54,21 +54,42 @@ impl StageError {
 /// # Errors
 /// The system forbids user namespaces, or the program has threads already.
 pub fn enter() -> Result<Entered, StageError> {
-    match env::var(MARK).ok().filter(|_| std::process::id() == 1) {
-        Some(descriptor) => arrive(&descriptor).map(|()| Entered::Inside),
-        None => depart(),
+    enter_with(None).map(|(entered, _)| entered)
+}
+
+/// The same; the inner process gets a descriptor of the outer one, such as a socket that listens outside. In the inner
+/// process, which has none yet, `keep` is `None`.
+///
+/// # Errors
+/// See [`enter`].
+pub fn enter_with(keep: Option<OwnedFd>) -> Result<(Entered, Option<OwnedFd>), StageError> {
+    match mark() {
+        Some(descriptors) => arrive(&descriptors).map(|kept| (Entered::Inside, kept)),
+        None => depart(keep).map(|entered| (entered, None)),
     }
 }
 
-/// The inner side: makes sure of the parent, and looks at its own processes only.
-fn arrive(descriptor: &str) -> Result<(), StageError> {
+/// Whether this is the inner process, which has not entered yet.
+pub fn is_inner() -> bool {
+    mark().is_some()
+}
+
+fn mark() -> Option<String> {
+    env::var(MARK).ok().filter(|_| std::process::id() == 1)
+}
+
+/// The inner side: makes sure of the parent, and looks at its own processes only. `descriptors` are that of the parent and,
+/// after a comma, the one to keep.
+fn arrive(descriptors: &str) -> Result<Option<OwnedFd>, StageError> {
     let failed = |what, source| StageError { what, source, advice: String::new() };
     // No thread was started yet, so nobody reads the environment meanwhile.
     sys::remove_variable(MARK);
-    let number: i32 = descriptor
-        .parse()
-        .map_err(|_| failed("the mark is broken", io::Error::other(descriptor.to_string())))?;
-    let parent = sys::adopt(number).map_err(|error| failed("the parent's descriptor is not there", error))?;
+    let broken = |_| failed("the mark is broken", io::Error::other(descriptors.to_string()));
+    let numbers: Vec<i32> =
+        descriptors.split(',').map(str::parse).collect::<Result<_, _>>().map_err(broken)?;
+    let gone = |error| failed("the parent's descriptor is not there", error);
+    let parent = sys::adopt(*numbers.first().unwrap_or(&-1)).map_err(gone)?;
+    let kept = numbers.get(1).map(|number| sys::adopt(*number)).transpose().map_err(gone)?;
     // The parent died before it could be told to take us along?
     let mut polled = [PollFd::new(&parent, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -79,16 +100,18 @@ fn arrive(descriptor: &str) -> Result<(), StageError> {
     // A /proc that shows our processes under our numbers. Where a container masks parts of /proc the
     // kernel refuses; then /proc/self works still, and nothing here needs more.
     let _ = sys::mount_proc();
-    Ok(())
+    Ok(kept)
 }
 
 /// The outer side: makes the namespaces, starts the inner process in them, and waits.
-fn depart() -> Result<Entered, StageError> {
+fn depart(keep: Option<OwnedFd>) -> Result<Entered, StageError> {
     let failed = |what| move |source: io::Error| StageError { what, advice: advice(&source), source };
     let (inner, outer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|error| failed("no pipe")(error.into()))?;
-    rustix::io::fcntl_setfd(&inner, rustix::io::FdFlags::empty())
-        .map_err(|error| failed("no pipe")(error.into()))?;
+    for descriptor in std::iter::once(&inner).chain(&keep) {
+        rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty())
+            .map_err(|error| failed("no pipe")(error.into()))?;
+    }
     let program = env::current_exe().map_err(failed("cannot find this program's file"))?;
     let all = libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWNS;
     // Root keeps its own user namespace, in which it may do more: real devices, real-time priorities.
@@ -110,10 +133,12 @@ fn depart() -> Result<Entered, StageError> {
         sys::Signals::block(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGCHLD])
             .map_err(failed("cannot block signals"))?;
     let mut command = Command::new(program);
-    command.args(env::args_os().skip(1)).env(MARK, inner.as_raw_fd().to_string());
+    let numbers: Vec<String> =
+        std::iter::once(&inner).chain(&keep).map(|descriptor| descriptor.as_raw_fd().to_string()).collect();
+    command.args(env::args_os().skip(1)).env(MARK, numbers.join(","));
     sys::die_with_parent(&mut command);
     let mut child = command.spawn().map_err(failed("cannot start this program again"))?;
-    drop(inner);
+    drop((inner, keep));
     let status =
         wait_for(&mut child, &signals).map_err(failed("cannot wait for the process in the namespaces"))?;
     drop(outer);

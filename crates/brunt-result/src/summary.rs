@@ -351,7 +351,7 @@ fn slow_record(outcome: &Outcome) -> Option<Doubt> {
         let half = (outcome.requests_per_second / 2.0).max(1.0) as u64;
         let what = format!(
             "workers stood still for {waited:.2} s because the record was not written faster: write \
-             record_requests = false, or arrival = {{ rate = {half} }}"
+             record_requests = false, or arrival = {{ kind = \"open\", rate = {half} }}"
         );
         Doubt::new(VoidReason::RecordSlow, what)
     })

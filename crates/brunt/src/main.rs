@@ -10,6 +10,7 @@ mod commands;
 mod dashboard;
 mod devices;
 mod lab;
+mod metrics;
 
 fn main() -> std::process::ExitCode {
     if let Some(status) = brunt_lab::helper::serve_if_asked() {

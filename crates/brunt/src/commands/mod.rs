@@ -26,6 +26,9 @@ mod target;
 mod trace;
 mod verify;
 
+#[cfg(test)]
+pub use capture::no_metrics as capture_metrics;
+
 use clap::{ArgMatches, Args};
 
 use crate::cli::{Done, Output};

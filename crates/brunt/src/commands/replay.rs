@@ -1,15 +1,17 @@
 //! `brunt replay`: one replay of a block trace, short for an experiment with one workload. The replaying is
 //! `brunt-load`'s.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use brunt_core::Span;
 use brunt_core::units::{format_grouped, parse_duration};
 use brunt_load::load::{LoadTarget, RunOrder};
 use brunt_load::replay::ReplayLoad;
 use brunt_load::replay::settings::{AddressMap, Conflicts, QUEUE_DEPTH, ReplayTiming};
-use brunt_load::{Load, LoadError, NoRecorder, Workload, WorkloadError, decisions};
+use brunt_load::{Load, LoadError, NoRecorder, Recorder, Workload, WorkloadError, decisions};
 use brunt_result::replay::{ReplayFidelity, ReplayVerdict};
 use brunt_result::summary::RunSummary;
 use brunt_trace::FORMATS;
@@ -19,6 +21,11 @@ use serde_json::json;
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 use crate::devices;
+use crate::metrics::run::RunMetrics;
+use crate::metrics::{listen, serve};
+
+/// How often figures come when they are watched.
+const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Replay a block trace on a device, and say how true that was
 ///
@@ -54,10 +61,10 @@ pub struct Replay {
     workers: u32,
     /// Begin so far into the trace, such as 10m
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    from: Option<std::time::Duration>,
+    from: Option<Duration>,
     /// Replay so much of the trace's time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
-    length: Option<std::time::Duration>,
+    length: Option<Duration>,
     /// Replay it so often
     #[arg(long = "loop", value_name = "TIMES")]
     repeat: Option<u32>,
@@ -66,7 +73,7 @@ pub struct Replay {
     conflicts: Rule,
     /// How long before a request is due the worker stops sleeping and watches the clock; 0 for never
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    spin: Option<std::time::Duration>,
+    spin: Option<Duration>,
     /// Every block written carries its address and a checksum, and reads check them
     #[arg(long)]
     verify: bool,
@@ -76,6 +83,9 @@ pub struct Replay {
     /// Write even when the device holds a partition table or a file system
     #[arg(long)]
     overwrite: bool,
+    /// Serve Prometheus metrics of the replay at this address (port 0 picks a free port)
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -127,6 +137,7 @@ impl Subcommand for Replay {
 
     fn run(self, output: &Output) -> Done {
         let (seed, overwrite, target) = (self.seed, self.overwrite, self.target.clone());
+        let listener = listen(self.metrics)?;
         let workload = self.workload();
         workload.check().map_err(|error| wrong(&error))?;
         let load = ReplayLoad::new(workload, None);
@@ -141,8 +152,12 @@ impl Subcommand for Replay {
             output.note(note);
         }
         let order = RunOrder::alone(seed);
-        let ran =
-            decisions::run(&load, &on, &order, output.interrupt_flag(), &mut NoRecorder).map_err(failure)?;
+        let mut metrics = RunMetrics::alone("replay", &load.describe());
+        let page = metrics.clone();
+        let server = serve(listener, output, move || page.page())?;
+        let recorder: &mut dyn Recorder = if server.is_some() { &mut metrics } else { &mut NoRecorder };
+        let ran = decisions::run(&load, &on, &order, output.interrupt_flag(), recorder).map_err(failure)?;
+        drop(server);
         let fidelity = ran.finished.replay.expect("a replay says how true it was");
         let run = RunSummary::of(&ran.outcome, 0, 0, seed, None);
         print(&load.describe(), &target, &run, &fidelity, output);
@@ -194,7 +209,8 @@ impl Replay {
             queue_depth: self.depth,
             workers: self.workers,
             verify: self.verify.then(Default::default),
-            interval: Span(std::time::Duration::ZERO),
+            // Nobody asks for intervals unless somebody watches.
+            interval: Span(self.metrics.map_or(Duration::ZERO, |_| METRICS_INTERVAL)),
             ..Workload::default()
         }
     }

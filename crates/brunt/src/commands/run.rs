@@ -2,6 +2,7 @@
 //! overwritten and shows progress; `brunt-study` executes the runs.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ use brunt_study::study::{Study, table};
 use super::run_check::{self, Check};
 use super::{Subcommand, detach, report};
 use crate::cli::{Done, Failure, Output};
-use crate::{dashboard, devices, lab};
+use crate::metrics::run::RunMetrics;
+use crate::{dashboard, devices, lab, metrics};
 
 /// Run an experiment and save its results
 ///
@@ -52,6 +54,9 @@ pub struct Run {
     /// be printed goes to output.txt in the folder, progress and notes to progress.txt; 'kill PID' ends it like Ctrl-C
     #[arg(long, conflicts_with = "check")]
     detach: bool,
+    /// Serve Prometheus metrics of the run under way at this address (port 0 picks a free port), also out of a lab
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "check")]
+    metrics: Option<SocketAddr>,
     /// This is the process that '--detach' started.
     #[arg(long, hide = true, conflicts_with = "detach")]
     detached: bool,
@@ -76,6 +81,10 @@ impl Subcommand for Run {
         ("brunt run block-sizes.toml --check=open", "the same, and open the targets"),
         ("brunt run block-sizes.toml --out results/monday", "run it"),
         ("brunt run block-sizes.toml --out results/night --detach", "run it without this terminal"),
+        (
+            "brunt run block-sizes.toml --metrics 127.0.0.1:9400",
+            "run it, and serve metrics for Prometheus (docs/grafana.json is a dashboard)",
+        ),
         (
             "brunt run block-sizes.toml --output-format fio-json",
             "print results for tools that read fio's output",
@@ -107,9 +116,12 @@ impl Subcommand for Run {
         }
         experiment.link_warnings().into_iter().for_each(|warning| output.note(warning));
         let hosts = experiment.hosts().map_err(Failure::usage)?;
-        let lab = match &experiment.lab {
-            None => None,
-            Some(entry) => Some(lab::enter(&experiment, entry, &hosts)?),
+        let (lab, listener) = match &experiment.lab {
+            None => (None, metrics::listen(self.metrics)?),
+            Some(entry) => {
+                let (lab, listener) = lab::enter_watched(&experiment, entry, &hosts, self.metrics)?;
+                (Some(lab), listener)
+            }
         };
         let Opened { mut targets, roles, roles_by_target } =
             open(&experiment, &plan, &hosts, lab.as_ref(), output)?;
@@ -150,13 +162,17 @@ impl Subcommand for Run {
             OutputFormat::Table => None,
             format => Some(FioJson::new(&plan, format == OutputFormat::FioJsonPlus)),
         };
+        let figures = RunMetrics::of(&experiment, &plan);
+        let page = figures.clone();
+        let server = metrics::serve(listener, output, move || page.page())?;
+        observers.extend(server.is_some().then(|| Box::new(figures) as Box<dyn Observer>));
         observers.extend(fio.clone().map(|fio| Box::new(fio) as Box<dyn Observer>));
         // Begun last and ended first.
         hooks.extend(faults.map(|faults| Box::new(faults) as Box<dyn RunHook>));
         let company = Company { observers, hooks };
         let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
         let result = study.run(stop);
-        drop(watching);
+        drop((watching, server));
         write_page(&folder, output);
         let summary = result.map_err(Failure::failed)?;
         for role in &roles {

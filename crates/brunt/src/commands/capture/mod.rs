@@ -244,3 +244,9 @@ impl Capture {
 fn count(names: &[String], name: &str) -> usize {
     names.iter().filter(|other| *other == name).count()
 }
+
+/// The page of a capture that has seen nothing.
+#[cfg(test)]
+pub fn no_metrics() -> String {
+    metrics::page(&watch::Picture::default())
+}

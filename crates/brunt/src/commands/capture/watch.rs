@@ -11,6 +11,7 @@ use brunt_capture::{Analysed, CaptureGlance, LiveCapture, LiveReport, Parsers, S
 
 use super::{metrics, view};
 use crate::cli::{Failure, Output};
+use crate::metrics::{Server, listen, serve};
 
 /// How often the parsers are asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -43,7 +44,7 @@ pub struct Watch {
     thread: Option<JoinHandle<()>>,
     started: Instant,
     next: Instant,
-    server: Option<metrics::Server>,
+    server: Option<Server>,
 }
 
 impl Watch {
@@ -55,10 +56,9 @@ impl Watch {
         output: &Output,
     ) -> Result<Watch, Failure> {
         let page = Arc::new(Mutex::new(metrics::page(&Picture::default())));
-        let server = metrics.map(|address| metrics::Server::start(address, page.clone())).transpose()?;
-        if let Some(server) = &server {
-            output.note(format_args!("metrics at http://{}/metrics", server.address()));
-        }
+        let shown = Arc::clone(&page);
+        let current = move || shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let server = serve(listen(metrics)?, output, current)?;
         let (sender, news) = channel();
         let output = output.clone();
         let thread = std::thread::Builder::new()

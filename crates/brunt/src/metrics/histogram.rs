@@ -1,0 +1,35 @@
+//! Latencies as a Prometheus histogram: the same bounds for every command, so that one panel shows them all.
+
+use super::{Labels, MetricsPage};
+
+/// Upper bounds: 1.024 us times powers of two, up to 17 s.
+const OCTAVES: std::ops::RangeInclusive<u32> = 0..=24;
+
+/// The bounds in nanoseconds.
+pub fn bounds() -> impl Iterator<Item = u64> + Clone {
+    OCTAVES.map(|octave| 1024 << octave)
+}
+
+impl MetricsPage {
+    /// The samples of a histogram of the metric that was begun last. `below`: how many were at or below each of [`bounds`],
+    /// in their order.
+    pub fn latencies(
+        &mut self,
+        name: &str,
+        labels: Labels<'_>,
+        below: impl Iterator<Item = u64>,
+        count: u64,
+        sum_seconds: f64,
+    ) {
+        let bucket = format!("{name}_bucket");
+        for (bound, below) in bounds().zip(below) {
+            let bound = (bound as f64 * 1e-9).to_string();
+            let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
+            self.sample(&bucket, &labels, below);
+        }
+        let all: Vec<(&str, &str)> = labels.iter().copied().chain([("le", "+Inf")]).collect();
+        self.sample(&bucket, &all, count);
+        self.sample(&format!("{name}_sum"), labels, sum_seconds);
+        self.sample(&format!("{name}_count"), labels, count);
+    }
+}

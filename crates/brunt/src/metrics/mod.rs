@@ -1,0 +1,158 @@
+//! Metrics of what the program is doing, for Prometheus: the HTTP server that `capture`, `run`, `replay` and `target` share,
+//! and the text format (version 0.0.4). What is exported is written where it is known: [`run`] here, the others beside their
+//! commands.
+//!
+//! The rule: whoever is measured never waits for whoever looks. The page is made when it is asked for, on the server's thread.
+
+pub mod histogram;
+pub mod run;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::cli::{Failure, Output};
+
+/// Serves the page until it is dropped.
+pub struct Server {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Listens where metrics are to be served; nobody is answered before [`serve`]. `None` where nobody asked for it.
+///
+/// # Errors
+/// The address is taken or not this machine's.
+pub fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, Failure> {
+    let refused = |error, address| {
+        Failure::failed(format!("cannot serve metrics at {address}: {error}"))
+            .advise("write another address, or port 0 for a free one")
+    };
+    address.map(|address| TcpListener::bind(address).map_err(|error| refused(error, address))).transpose()
+}
+
+/// Serves what `page` makes, from a thread, and notes where.
+///
+/// # Errors
+/// There is no thread to be had.
+pub fn serve(
+    listener: Option<TcpListener>,
+    output: &Output,
+    page: impl Fn() -> String + Send + 'static,
+) -> Result<Option<Server>, Failure> {
+    let Some(listener) = listener else { return Ok(None) };
+    let address = listener.local_addr().map_err(Failure::failed)?;
+    let server = Server::start(listener, page)?;
+    output.note(format_args!("metrics at http://{address}/metrics"));
+    Ok(Some(server))
+}
+
+impl Server {
+    fn start(listener: TcpListener, page: impl Fn() -> String + Send + 'static) -> Result<Server, Failure> {
+        let server = tiny_http::Server::from_listener(listener, None)
+            .map_err(|error| Failure::failed(format!("cannot serve metrics: {error}")))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("metrics".into())
+            .spawn(move || {
+                while !stopped.load(Ordering::Relaxed) {
+                    if let Ok(Some(request)) = server.recv_timeout(Duration::from_millis(100)) {
+                        answer(request, &page);
+                    }
+                }
+            })
+            .map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
+        Ok(Server { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(request: tiny_http::Request, page: &impl Fn() -> String) {
+    // Whoever asked may have gone.
+    let _ = if request.url() == "/metrics" {
+        let kind = "Content-Type: text/plain; version=0.0.4; charset=utf-8";
+        let header = kind.parse::<tiny_http::Header>().expect("a header");
+        request.respond(tiny_http::Response::from_string(page()).with_header(header))
+    } else {
+        request.respond(tiny_http::Response::from_string("see /metrics\n").with_status_code(404))
+    };
+}
+
+/// What a metric is to Prometheus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Grows until the program ends.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts below bounds.
+    Histogram,
+}
+
+impl MetricKind {
+    fn name(self) -> &'static str {
+        match self {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        }
+    }
+}
+
+/// Names and values of labels.
+pub type Labels<'a> = &'a [(&'a str, &'a str)];
+
+/// A page of metrics: each with its kind and help, then its samples.
+#[derive(Default)]
+pub struct MetricsPage(String);
+
+impl MetricsPage {
+    /// Begins a metric; its samples follow.
+    pub fn metric(&mut self, name: &str, kind: MetricKind, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
+    }
+
+    /// A metric with one value and no labels.
+    pub fn single(&mut self, name: &str, kind: MetricKind, help: &str, value: u64) {
+        self.metric(name, kind, help);
+        self.sample(name, &[], value);
+    }
+
+    /// One sample of the metric that was begun last.
+    pub fn sample(&mut self, name: &str, labels: Labels<'_>, value: impl std::fmt::Display) {
+        self.0.push_str(name);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            self.0.push(if index == 0 { '{' } else { ',' });
+            let _ = write!(self.0, "{label}=\"");
+            for c in text.chars() {
+                match c {
+                    '\\' => self.0.push_str("\\\\"),
+                    '"' => self.0.push_str("\\\""),
+                    '\n' => self.0.push_str("\\n"),
+                    c => self.0.push(c),
+                }
+            }
+            self.0.push('"');
+        }
+        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    /// The text.
+    pub fn finish(self) -> String {
+        self.0
+    }
+}

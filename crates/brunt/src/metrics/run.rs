@@ -1,0 +1,322 @@
+//! Metrics of the run under way, for `brunt run` and `brunt replay`: an observer of an experiment's events, or the recorder of
+//! a single run. Counters are those of the run; they begin again with the next one, under its label.
+//!
+//! The rule: an event changes numbers under a lock that a page holds for about a millisecond; nothing else is done with it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use brunt_core::{Histogram, Nanos};
+use brunt_load::Recorder;
+use brunt_load::decisions::steady::SteadyState;
+use brunt_result::{Figures, Interval, OpFigures, RequestStatus, Stopped};
+use brunt_study::experiment::{Experiment, Plan};
+use brunt_study::observe::{Event, Observer};
+
+use super::histogram::bounds;
+use super::{Labels, MetricKind, MetricsPage};
+
+/// A round for steady state.
+const ROUND: Duration = Duration::from_secs(1);
+/// Percentiles of response times that are shown.
+const PERCENTILES: [(&str, f64); 4] = [("50", 50.0), ("90", 90.0), ("99", 99.0), ("99.9", 99.9)];
+
+/// What is known of the runs; all clones are one.
+#[derive(Clone)]
+pub struct RunMetrics(Arc<Mutex<RunState>>);
+
+/// A fault of the experiment.
+struct FaultState {
+    name: String,
+    kind: String,
+    place: String,
+    active: bool,
+}
+
+/// The run under way, or the last one.
+struct RunState {
+    experiment: String,
+    planned: u32,
+    ended: BTreeMap<Stopped, u64>,
+    point: String,
+    run: u32,
+    ready: SystemTime,
+    under_way: bool,
+    figures: Figures,
+    measured: Duration,
+    faults: BTreeMap<u32, FaultState>,
+    steady: Rounds,
+}
+
+/// Rounds of a second, judged as the stop condition `steady` judges its own.
+#[derive(Default)]
+struct Rounds {
+    state: SteadyState,
+    completed: u64,
+    length: Duration,
+    is_steady: bool,
+}
+
+impl Rounds {
+    fn interval(&mut self, interval: &Interval) {
+        self.completed += interval.figures.completed();
+        self.length += interval.end.since(interval.start);
+        if self.length >= ROUND {
+            let rate = std::mem::take(&mut self.completed) as f64 / self.length.as_secs_f64();
+            self.length = Duration::ZERO;
+            self.is_steady = self.state.round(rate);
+        }
+    }
+}
+
+impl RunMetrics {
+    /// Of an experiment whose runs are planned.
+    pub fn of(experiment: &Experiment, plan: &Plan) -> RunMetrics {
+        let metrics =
+            RunMetrics::alone(&experiment.name, plan.points.first().map_or("", |point| &point.label));
+        let fault = |(index, entry): (usize, &brunt_study::fault::FaultEntry)| {
+            let (name, kind) = (entry.label(), entry.kind_name().to_string());
+            (index as u32, FaultState { name, kind, place: entry.place(), active: false })
+        };
+        let mut state = metrics.lock();
+        state.planned = plan.runs.len() as u32;
+        state.faults = experiment.fault.iter().enumerate().map(fault).collect();
+        drop(state);
+        metrics
+    }
+
+    /// Of a single run.
+    pub fn alone(experiment: &str, point: &str) -> RunMetrics {
+        RunMetrics(Arc::new(Mutex::new(RunState {
+            experiment: experiment.to_string(),
+            planned: 1,
+            ended: BTreeMap::new(),
+            point: point.to_string(),
+            run: 0,
+            ready: SystemTime::now(),
+            under_way: false,
+            figures: Figures::default(),
+            measured: Duration::ZERO,
+            faults: BTreeMap::new(),
+            steady: Rounds::default(),
+        })))
+    }
+
+    /// The page of this moment.
+    pub fn page(&self) -> String {
+        let mut page = MetricsPage::default();
+        self.lock().write(&mut page);
+        page.finish()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RunState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for RunMetrics {
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        let mut state = self.lock();
+        match event {
+            Event::RunBegins(info) => {
+                (state.point, state.run, state.ready) = (info.label.clone(), info.order, info.wall);
+                state.planned = state.planned.max(info.runs);
+                state.begin();
+            }
+            Event::RunStarts(_) => state.start(),
+            Event::Interval(interval) => state.interval(interval),
+            Event::Fault(record) => {
+                let fault = state.faults.entry(record.index).or_insert_with(|| FaultState {
+                    name: record.name.clone(),
+                    kind: record.kind.to_string(),
+                    place: record.place.clone(),
+                    active: false,
+                });
+                fault.active = record.end.is_none();
+            }
+            Event::RunEnds(_, run, _) => state.end(run.stopped),
+            Event::Begins(_) | Event::Requests(_) | Event::Sample(_) | Event::Job(..) | Event::Ends(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Recorder for RunMetrics {
+    fn interval(&mut self, interval: &Interval) {
+        self.lock().interval(interval);
+    }
+
+    fn starts(&mut self, _start: Nanos) {
+        self.lock().start();
+    }
+}
+
+impl RunState {
+    fn begin(&mut self) {
+        self.under_way = false;
+        self.clear();
+    }
+
+    /// A search for a rate or a depth starts several times: what was tried before is no part of it.
+    fn start(&mut self) {
+        self.under_way = true;
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        (self.figures, self.measured, self.steady) = Default::default();
+    }
+
+    fn interval(&mut self, interval: &Interval) {
+        self.figures.merge(&interval.figures);
+        self.measured += interval.end.since(interval.start);
+        self.steady.interval(interval);
+    }
+
+    fn end(&mut self, stopped: Stopped) {
+        self.under_way = false;
+        *self.ended.entry(stopped).or_default() += 1;
+        self.faults.values_mut().for_each(|fault| fault.active = false);
+    }
+
+    fn write(&self, page: &mut MetricsPage) {
+        let run = self.run.to_string();
+        let labels = [("point", self.point.as_str()), ("run", run.as_str())];
+        self.write_experiment(page, &labels);
+        self.write_counts(page, &labels);
+        self.write_latencies(page, &labels);
+    }
+
+    fn write_experiment(&self, page: &mut MetricsPage, labels: Labels<'_>) {
+        let mut gauge = |name: &str, help: &str, labels: Labels<'_>, value: f64| {
+            page.metric(name, MetricKind::Gauge, help);
+            page.sample(name, labels, value);
+        };
+        let experiment = [&[("experiment", self.experiment.as_str())], labels].concat();
+        gauge("brunt_run_info", "The run under way, or the last one.", &experiment, 1.0);
+        gauge("brunt_runs_planned", "Runs of the experiment.", &[], f64::from(self.planned));
+        let ready = self.ready.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        gauge(
+            "brunt_run_ready_time_seconds",
+            "When the run was made ready, in seconds since 1970.",
+            labels,
+            ready.as_secs_f64(),
+        );
+        gauge(
+            "brunt_run_under_way",
+            "1 while workers send requests.",
+            labels,
+            f64::from(u8::from(self.under_way)),
+        );
+        gauge("brunt_run_measured_seconds", "Time measured so far.", labels, self.measured.as_secs_f64());
+        gauge(
+            "brunt_run_steady",
+            "1 while the rate of the last five seconds is steady (SNIA: within 20 %, its slope within 10 %).",
+            labels,
+            f64::from(u8::from(self.steady.is_steady)),
+        );
+        let (name, help) = ("brunt_fault_active", "1 while the fault is in effect, as proven.");
+        page.metric(name, MetricKind::Gauge, help);
+        for fault in self.faults.values() {
+            let labels = [("fault", &*fault.name), ("kind", &*fault.kind), ("place", &*fault.place)];
+            page.sample(name, &labels, u8::from(fault.active));
+        }
+        let (name, help) = ("brunt_runs_ended_total", "Runs that are over, by what ended them.");
+        page.metric(name, MetricKind::Counter, help);
+        let kinds =
+            [Stopped::Done, Stopped::Steady, Stopped::NotSteady, Stopped::Interrupted, Stopped::DeviceGone];
+        for stopped in kinds {
+            let count = self.ended.get(&stopped).copied().unwrap_or(0);
+            page.sample(name, &[("stopped", stopped_name(stopped))], count);
+        }
+    }
+
+    fn write_counts(&self, page: &mut MetricsPage, labels: Labels<'_>) {
+        type Value = fn(&OpFigures) -> u64;
+        let by_op: [(&str, &str, Value); 5] = [
+            ("brunt_run_requests_total", "Requests completed.", |op| op.completed),
+            ("brunt_run_bytes_total", "Bytes that completed requests name.", |op| op.bytes),
+            ("brunt_run_late_requests_total", "Requests completed after the end of measuring.", |op| op.late),
+            ("brunt_run_retries_total", "Attempts after the first.", |op| op.retries),
+            ("brunt_run_timeouts_total", "Attempts given up by the time limit.", |op| op.timeouts),
+        ];
+        for (name, help, value) in by_op {
+            page.metric(name, MetricKind::Counter, help);
+            for (kind, op) in self.figures.ops() {
+                page.sample(name, &[labels, &[("op", kind.name())]].concat(), value(op));
+            }
+        }
+        let counts = &self.figures.counts;
+        let (name, help) = ("brunt_run_errors_total", "Requests that did not end well, by how they ended.");
+        page.metric(name, MetricKind::Counter, help);
+        let not_errors = [RequestStatus::Good, RequestStatus::Hanging, RequestStatus::Skipped];
+        for status in RequestStatus::ALL.into_iter().filter(|status| !not_errors.contains(status)) {
+            page.sample(name, &[labels, &[("status", status.name())]].concat(), counts.of(status));
+        }
+        for (name, help, status) in [
+            ("brunt_run_hanging_requests_total", "Requests without an answer.", RequestStatus::Hanging),
+            (
+                "brunt_run_skipped_requests_total",
+                "Requests that were due but not sent.",
+                RequestStatus::Skipped,
+            ),
+        ] {
+            page.metric(name, MetricKind::Counter, help);
+            page.sample(name, labels, counts.of(status));
+        }
+    }
+
+    fn write_latencies(&self, page: &mut MetricsPage, labels: Labels<'_>) {
+        type Value = fn(&OpFigures) -> &Histogram;
+        let kinds: [(&str, &str, Value); 2] = [
+            ("brunt_run_response_seconds", "From the intended time to the completion.", |op| &op.response),
+            ("brunt_run_service_seconds", "From the last sending to the completion.", |op| &op.service),
+        ];
+        for (name, help, value) in kinds {
+            page.metric(name, MetricKind::Histogram, help);
+            for (kind, op) in self.figures.ops() {
+                let labels = [labels, &[("op", kind.name())]].concat();
+                let histogram = value(op);
+                let sum = histogram.sum_nanos() as f64 * 1e-9;
+                page.latencies(name, &labels, below(histogram), histogram.count(), sum);
+            }
+        }
+        let name = "brunt_run_response_percentile_seconds";
+        page.metric(
+            name,
+            MetricKind::Gauge,
+            "Percentile of response times of the run so far, at most 0.1 % off.",
+        );
+        for (kind, op) in self.figures.ops() {
+            for (text, percent) in PERCENTILES {
+                let Some(nanos) = op.response.percentile(percent) else { continue };
+                let labels = [labels, &[("op", kind.name()), ("percentile", text)]].concat();
+                page.sample(name, &labels, nanos.0 as f64 * 1e-9);
+            }
+        }
+    }
+}
+
+/// How many are at or below each bound. Buckets end at powers of two, so that none is on both sides.
+fn below(histogram: &Histogram) -> impl Iterator<Item = u64> + '_ {
+    let mut buckets = histogram.buckets().peekable();
+    let mut below = 0;
+    bounds().map(move |bound| {
+        while let Some((_, count)) = buckets.next_if(|(high, _)| high.0 <= bound) {
+            below += count;
+        }
+        below
+    })
+}
+
+fn stopped_name(stopped: Stopped) -> &'static str {
+    match stopped {
+        Stopped::Done => "done",
+        Stopped::Steady => "steady",
+        Stopped::NotSteady => "not-steady",
+        Stopped::Interrupted => "interrupted",
+        Stopped::DeviceGone => "device-gone",
+    }
+}

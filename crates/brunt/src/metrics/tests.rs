@@ -1,0 +1,120 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use brunt_core::Nanos;
+use brunt_result::event::{Event, RunInfo};
+use brunt_result::{Figures, Interval, OpKind};
+use brunt_study::observe::Observer;
+
+use super::run::RunMetrics;
+
+/// An interval of a second in which one read took 3 ms.
+fn second(index: u64) -> Arc<Interval> {
+    let mut figures = Figures::of_kinds(&[OpKind::Read]);
+    let op = figures.at(0);
+    (op.completed, op.bytes) = (1, 4096);
+    op.response.record(Nanos(3_000_000));
+    op.service.record(Nanos(2_000_000));
+    let at = |second: u64| Nanos(second * 1_000_000_000);
+    Arc::new(Interval { index, start: at(index), end: at(index + 1), figures })
+}
+
+/// The value of the sample that begins with `name`.
+fn value(page: &str, name: &str) -> f64 {
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} in\n{page}")).parse().expect("a number")
+}
+
+/// What happens in a run is on the page at once; the next run begins again.
+#[test]
+fn a_page_follows_the_run() {
+    let mut metrics = RunMetrics::alone("x", "disk \"w\"");
+    let info = |order| {
+        Arc::new(RunInfo {
+            order,
+            runs: 2,
+            point: 0,
+            label: "disk \"w\"".into(),
+            repetition: order,
+            seed: 1,
+            wall: SystemTime::UNIX_EPOCH + Duration::from_secs(77),
+            ready: Nanos(0),
+        })
+    };
+    let labels = |run: u32| format!("{{point=\"disk \\\"w\\\"\",run=\"{run}\"");
+    metrics.event(&Event::RunBegins(info(0))).unwrap();
+    assert_eq!(value(&metrics.page(), &format!("brunt_run_under_way{}}}", labels(0))), 0.0);
+    metrics.event(&Event::RunStarts(Nanos(0))).unwrap();
+    for index in 0..5 {
+        assert_eq!(value(&metrics.page(), &format!("brunt_run_steady{}}}", labels(0))), 0.0, "{index}");
+        metrics.event(&Event::Interval(second(index))).unwrap();
+    }
+    let page = metrics.page();
+    let of = |name: &str, more: &str| value(&page, &format!("{name}{}{more}}}", labels(0)));
+    assert_eq!((of("brunt_run_under_way", ""), of("brunt_run_steady", "")), (1.0, 1.0));
+    assert_eq!((of("brunt_run_measured_seconds", ""), of("brunt_run_ready_time_seconds", "")), (5.0, 77.0));
+    let op = ",op=\"read\"";
+    assert_eq!((of("brunt_run_requests_total", op), of("brunt_run_bytes_total", op)), (5.0, 20480.0));
+    assert_eq!(of("brunt_run_response_seconds_count", op), 5.0);
+    assert!((of("brunt_run_response_seconds_sum", op) - 0.015).abs() < 1e-9);
+    // 3 ms is between 2.097 and 4.194 ms.
+    assert_eq!(of("brunt_run_response_seconds_bucket", ",op=\"read\",le=\"0.002097152\""), 0.0);
+    assert_eq!(of("brunt_run_response_seconds_bucket", ",op=\"read\",le=\"0.004194304\""), 5.0);
+    assert_eq!(of("brunt_run_service_seconds_bucket", ",op=\"read\",le=\"+Inf\""), 5.0);
+    let median = of("brunt_run_response_percentile_seconds", ",op=\"read\",percentile=\"50\"");
+    assert!((median - 0.003).abs() < 3e-6, "{median}");
+    metrics.event(&Event::RunBegins(info(1))).unwrap();
+    let page = metrics.page();
+    assert!(
+        page.contains("run=\"1\"") && !page.contains("run=\"0\"") && !page.contains("op=\"read\""),
+        "{page}"
+    );
+}
+
+/// Names of metrics on a page, as samples have them: a histogram has three.
+fn exported(page: &str) -> BTreeSet<String> {
+    let kinds = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let names = |(name, kind): (&str, &str)| match kind {
+        "histogram" => ["_bucket", "_sum", "_count"].map(|part| format!("{name}{part}")).to_vec(),
+        _ => vec![name.to_string()],
+    };
+    kinds.flat_map(names).collect()
+}
+
+/// Every metric that the dashboard asks for is one that the program exports, and every one of a run is on it.
+#[test]
+fn the_dashboard_knows_the_metrics() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/grafana.json");
+    let text = std::fs::read_to_string(path).expect("docs/grafana.json");
+    let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let mut asked = BTreeSet::new();
+    let panels = dashboard["panels"].as_array().expect("panels");
+    for target in panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten() {
+        let query = target["expr"].as_str().expect("a query");
+        for (at, _) in query.match_indices("brunt_") {
+            let name: String =
+                query[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            asked.insert(name);
+        }
+    }
+    let run = exported(&RunMetrics::alone("x", "w").page());
+    let all: BTreeSet<String> =
+        run.iter().cloned().chain(exported(&crate::commands::capture_metrics())).collect();
+    let unknown: Vec<_> = asked.difference(&all).collect();
+    assert!(unknown.is_empty(), "docs/grafana.json asks for {unknown:?}, which nothing exports");
+    let family = |name: &String| {
+        ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|part| name.strip_suffix(part))
+            .unwrap_or(name)
+            .to_string()
+    };
+    let asked: BTreeSet<String> = asked.iter().map(family).collect();
+    let missing: Vec<_> = run
+        .iter()
+        .map(family)
+        .filter(|name| !asked.contains(name) && name != "brunt_run_ready_time_seconds")
+        .collect();
+    assert!(missing.is_empty(), "docs/grafana.json does not show {missing:?}");
+}
