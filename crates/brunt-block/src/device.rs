@@ -130,6 +130,15 @@ pub trait Backend: Send + Sync {
         MediumLook { size_bytes: self.info().size_bytes, deleted: false }
     }
 
+    /// Makes the medium longer or shorter; [`Backend::look`] tells the size from then on.
+    ///
+    /// # Errors
+    /// The medium does not grow or shrink at our word, or not so far.
+    fn resize(&self, _size_bytes: u64) -> std::io::Result<()> {
+        let why = "it cannot be resized from here; only files, memory and null devices can";
+        Err(std::io::Error::new(std::io::ErrorKind::Unsupported, why))
+    }
+
     /// What can be driven in it while it runs. A layer adds its own to those below it.
     fn handles(&self) -> Handles {
         Vec::new()

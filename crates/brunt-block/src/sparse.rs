@@ -27,7 +27,10 @@ pub enum Allocation {
 /// that write the same bytes at once leave a mixture, as they would on a disk.
 pub struct SparseMemory {
     base: NonNull<u8>,
-    len: u64,
+    /// What there is of it, and may be used.
+    len: AtomicU64,
+    /// What is mapped: it can grow to this.
+    room: u64,
     /// A bit for each grain that holds data; itself a sparse mapping.
     map: NonNull<AtomicU64>,
     map_words: usize,
@@ -49,17 +52,52 @@ impl SparseMemory {
         let map_words = len.div_ceil(GRAIN_BYTES).div_ceil(64) as usize;
         let base = map_anonymous(len as usize)?;
         let map = map_anonymous(map_words * 8).inspect_err(|_| unmap_anonymous(base, len as usize))?;
-        Ok(SparseMemory { base, len, map: map.cast(), map_words })
+        Ok(SparseMemory { base, len: len.into(), room: len, map: map.cast(), map_words })
+    }
+
+    /// The same, with addresses to grow to `room` bytes where the system has so many: they cost nothing.
+    ///
+    /// # Errors
+    /// As for [`SparseMemory::new`].
+    pub fn with_room(len: u64, room: u64) -> io::Result<SparseMemory> {
+        match SparseMemory::new(room.max(len)) {
+            Ok(memory) => {
+                memory.len.store(len, Ordering::Relaxed);
+                Ok(memory)
+            }
+            Err(_) => SparseMemory::new(len),
+        }
     }
 
     /// Size in bytes.
     pub fn len(&self) -> u64 {
-        self.len
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// The size to which it can grow.
+    pub fn room(&self) -> u64 {
+        self.room
     }
 
     /// Whether it has no bytes at all.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
+    }
+
+    /// Makes it longer, by zeros, or shorter: what was behind the end is forgotten.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn resize(&self, len: u64) -> io::Result<()> {
+        if len > self.room {
+            let most = brunt_core::units::format_size(self.room);
+            return Err(io::Error::other(format!("this memory can grow to {most} and no further")));
+        }
+        let before = self.len.swap(len, Ordering::Relaxed);
+        if len < before {
+            self.unmap(len, before - len);
+        }
+        Ok(())
     }
 
     /// Copies `out.len()` bytes from `offset` on.
@@ -111,7 +149,7 @@ impl SparseMemory {
     /// followed for 32 GiB and no further.
     pub fn allocation(&self, offset: u64) -> (Allocation, u64) {
         let first = offset / GRAIN_BYTES;
-        let grains = (self.len / GRAIN_BYTES).min(first + RUN_BYTES_MAX / GRAIN_BYTES);
+        let grains = (self.len() / GRAIN_BYTES).min(first + RUN_BYTES_MAX / GRAIN_BYTES);
         let bit = |grain: u64| self.word((grain / 64) as usize).load(Ordering::Relaxed) >> (grain % 64) & 1;
         let state = bit(first);
         let uniform = if state == 1 { u64::MAX } else { 0 };
@@ -130,7 +168,7 @@ impl SparseMemory {
             }
         }
         let state = if state == 1 { Allocation::Mapped } else { Allocation::Deallocated };
-        (state, (end * GRAIN_BYTES).min(self.len) - offset)
+        (state, (end * GRAIN_BYTES).min(self.len()).saturating_sub(offset))
     }
 
     /// Says that the range was written by the kernel, for a socket.
@@ -151,9 +189,10 @@ impl SparseMemory {
     /// Outside the range.
     pub(crate) fn ptr(&self, offset: u64, len: u64) -> *mut u8 {
         assert!(
-            offset.checked_add(len).is_some_and(|end| end <= self.len),
+            // Not the length: it may shrink while a request is under way.
+            offset.checked_add(len).is_some_and(|end| end <= self.room),
             "{len} bytes at {offset} lie outside {} bytes",
-            self.len
+            self.room
         );
         // SAFETY: the offset is inside the mapping, or one past its end for an empty range.
         unsafe { self.base.as_ptr().add(offset as usize) }
@@ -214,14 +253,14 @@ impl SparseMemory {
 
 impl Drop for SparseMemory {
     fn drop(&mut self) {
-        unmap_anonymous(self.base, self.len as usize);
+        unmap_anonymous(self.base, self.room as usize);
         unmap_anonymous(self.map.cast(), self.map_words * 8);
     }
 }
 
 impl std::fmt::Debug for SparseMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SparseMemory({} bytes)", self.len)
+        write!(f, "SparseMemory({} bytes)", self.len())
     }
 }
 
@@ -262,6 +301,22 @@ mod tests {
         assert!(out[..4096].iter().all(|&b| b == 0) && out[4096..].iter().all(|&b| b == 7));
         assert_eq!(memory.allocation(0), (Allocation::Deallocated, RUN_BYTES_MAX));
         assert_eq!(memory.allocation((16 << 40) - 8192), (Allocation::Deallocated, 4096));
+    }
+
+    /// What was cut off reads as zeros when it comes back, and nothing grows beyond its room.
+    #[test]
+    fn resizing() {
+        let memory = SparseMemory::with_room(1 << 20, 4 << 20).unwrap();
+        memory.write((1 << 20) - 512, &[7; 512]);
+        memory.resize(64 << 10).unwrap();
+        assert_eq!(memory.allocation(0), (Allocation::Deallocated, 64 << 10));
+        memory.resize(4 << 20).unwrap();
+        let mut out = [1; 512];
+        memory.read((1 << 20) - 512, &mut out);
+        assert_eq!(out, [0; 512]);
+        assert_eq!(memory.allocation(0), (Allocation::Deallocated, 4 << 20));
+        assert!(memory.resize((4 << 20) + 1).is_err());
+        assert_eq!(memory.len(), 4 << 20);
     }
 
     /// Allocation follows writes and unmaps to the block.

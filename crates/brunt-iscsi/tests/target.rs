@@ -420,3 +420,77 @@ fn changes_of_a_backing_file_are_reported() {
     std::fs::remove_file(&path).unwrap();
     assert!(next().contains("deleted"));
 }
+
+fn read_command(cmd_sn: u32) -> Vec<u8> {
+    command(0x28, 0xc0, cmd_sn, 512).as_bytes().to_vec()
+}
+
+/// Status and sense code of the next SCSI response; of a read, the status that comes with its data.
+fn next_status(socket: &mut TcpStream) -> (u8, Option<(u8, u8)>) {
+    loop {
+        let (bhs, data) = receive(socket).expect("an answer");
+        match bhs.kind() {
+            Opcode::ScsiResponse => {
+                let sense = data.get(2..).filter(|sense| sense.len() > 13);
+                return (bhs.specific[1], sense.map(|sense| (sense[12], sense[13])));
+            }
+            Opcode::DataIn if bhs.flags & 1 != 0 => return (bhs.specific[1], None),
+            _ => {}
+        }
+    }
+}
+
+/// A LUN that is removed answers what it has under way; what comes later is told that there is no such LUN, and other
+/// LUNs are told of the change. A LUN put in its place does not get the data of commands that were for the first.
+#[test]
+fn a_lun_is_removed_under_commands() {
+    let luns = map(&["memory:1MiB?delay=const:300ms", "memory:1MiB", "null:1MiB"]);
+    let config = TargetConfig { portals: vec![loopback()], ..TargetConfig::default() };
+    let server = TargetServer::start(config, vec![ServedTarget::new(NAME, Arc::clone(&luns))]).unwrap();
+    let mut socket = log_in(&server, 1);
+    let at = |bytes: Vec<u8>, lun: u8| [&bytes[..9], &[lun], &bytes[10..]].concat();
+    // The unit attention of a new nexus, at each LUN.
+    for lun in 0..3u8 {
+        socket.write_all(&at(read_command(u32::from(lun) + 1), lun)).unwrap();
+        assert_eq!(next_status(&mut socket), (2, Some((0x29, 0x00))));
+    }
+    // A read that takes its time, and a write to another LUN whose data is not there yet.
+    socket.write_all(&at(read_command(4), 0)).unwrap();
+    let write = command(0x2a, 0xa0, 5, 512);
+    socket.write_all(&at(write.as_bytes().to_vec(), 1)).unwrap();
+    let (r2t, _) = receive(&mut socket).expect("R2T");
+    assert_eq!(r2t.kind(), Opcode::R2t);
+
+    let options = LunOptions { serial: "second".into(), ..LunOptions::default() };
+    let second = LogicalUnit::new(open_url("memory:1MiB").unwrap(), options).unwrap();
+    let left = luns.change(&[0, 1], vec![(1, second)]);
+    assert_eq!(next_status(&mut socket), (0, None), "the read");
+    let data = brunt_wire::iscsi::pdu::DataOut {
+        flags: 0x80,
+        data_segment_length: U24::new(512),
+        initiator_task_tag: 105.into(),
+        target_transfer_tag: brunt_wire::iscsi::pdu::R2t::view(&r2t).target_transfer_tag,
+        ..Default::default()
+    };
+    socket.write_all(&[data.as_bytes(), &[9; 512]].concat()).unwrap();
+    assert_eq!(next_status(&mut socket), (0, None), "the write");
+    let inline = |unit: &LogicalUnit| match unit.backend().inline() {
+        brunt_block::Inline::Memory(memory) => {
+            let mut byte = [0];
+            memory.read(0, &mut byte);
+            byte[0]
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((inline(&left[1].1), inline(&luns.get(1).unwrap())), (9, 0));
+
+    socket.write_all(&at(read_command(6), 0)).unwrap();
+    assert_eq!(next_status(&mut socket), (2, Some((0x25, 0x00))), "there is no such LUN");
+    socket.write_all(&at(read_command(7), 1)).unwrap();
+    assert_eq!(next_status(&mut socket), (2, Some((0x29, 0x00))), "another disk");
+    socket.write_all(&at(read_command(8), 2)).unwrap();
+    assert_eq!(next_status(&mut socket), (2, Some((0x3f, 0x0e))), "other LUNs are told");
+    socket.write_all(&at(read_command(9), 2)).unwrap();
+    assert_eq!(next_status(&mut socket), (0, None));
+    assert!(left.iter().all(|(_, unit)| !unit.is_open()), "nothing is open any more");
+}

@@ -11,17 +11,21 @@
 //! {"do":"rebuild","lun":0}                              {"answer":"refused","reason":"wrong-state","why":"no member has failed"}
 //! ```
 //!
+//! A target takes more: `{"do":"add","lun":3,"device":"memory:1GiB,thin"}`, `{"do":"resize","lun":3,"size":"2GiB"}`,
+//! `{"do":"remove","lun":3}`, `{"do":"reload"}` and `{"do":"access","group":1,"state":"standby"}`; all of its commands take `"target":"iqn…"` where it serves several.
+//!
 //! `layer` names one of several layers of a kind (`"layer":"2/fault"`). Every line is answered, in order;
 //! what is no message is refused with what would be one.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::{fmt, io};
 
 use brunt_block::backends::array::{ArrayControl, ArrayState, ArrayStatus, MemberState};
 use brunt_block::control::{self, Arguments, CommandError, Controllable, Fields, Handles, Value};
 use brunt_block::layers::fault::{DeviceFault, FaultSwitch};
 use brunt_block::layers::retry::RetrySwitch;
-use brunt_core::Nanos;
+use brunt_core::{Nanos, Size};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -103,6 +107,70 @@ pub enum Command {
     },
     /// Asks what goes on in all layers of a LUN.
     Status { lun: u16 },
+    /// Has a target serve one more LUN, in the words of `--lun`.
+    Add { lun: u16, device: String },
+    /// Takes a LUN away; commands under way come to their end.
+    Remove { lun: u16 },
+    /// Makes the medium of a LUN longer or shorter.
+    Resize { lun: u16, size: Size },
+    /// Reads the target's file again.
+    Reload,
+    /// Puts a target port group into a state, at one LUN or all; without a state it asks only.
+    Access {
+        #[serde(default)]
+        group: Option<u16>,
+        #[serde(default)]
+        state: Option<PortState>,
+        #[serde(default)]
+        lun: Option<u16>,
+    },
+}
+
+/// The asymmetric access state of a target port group (SPC-4, 5.15).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PortState {
+    /// Active, the better way.
+    #[default]
+    Optimized,
+    /// Active, but not the better way.
+    NonOptimized,
+    /// Not used, but could become active.
+    Standby,
+    /// Cannot be used.
+    Unavailable,
+    /// On its way from one state to another.
+    Transitioning,
+}
+
+impl PortState {
+    /// Whether commands to the medium are refused.
+    pub fn refuses(self) -> bool {
+        !matches!(self, PortState::Optimized | PortState::NonOptimized)
+    }
+}
+
+impl fmt::Display for PortState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PortState::Optimized => "optimized",
+            PortState::NonOptimized => "non-optimized",
+            PortState::Standby => "standby",
+            PortState::Unavailable => "unavailable",
+            PortState::Transitioning => "transitioning",
+        })
+    }
+}
+
+/// What [`Command::Access`] is answered with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessAnswer {
+    /// The state of each target port group by its number, at the first LUN that was meant.
+    pub groups: BTreeMap<String, PortState>,
+    /// Commands refused because of a state so far, at all LUNs that were meant.
+    pub refused: u64,
+    /// How often an initiator was told of a change, at a LUN.
+    pub told: u64,
 }
 
 /// What comes back.
@@ -123,6 +191,8 @@ pub enum Reply {
     },
     /// So it is.
     Done,
+    /// Of target port groups.
+    Access(AccessAnswer),
     /// What a layer answered to its own command, by name.
     Fields {
         /// Empty where there is nothing to say.
@@ -166,6 +236,10 @@ pub enum Reason {
     NoTarget,
     /// There is no such LUN.
     NoLun,
+    /// No target serves this device: its LUNs cannot change.
+    NoServer,
+    /// The LUN, the device or the file is not as it has to be.
+    BadLun,
     /// The device has no such layer.
     NoLayer,
     /// There are several layers of the kind, and none is named.
@@ -350,16 +424,47 @@ pub trait Controls: Send + Sync {
     }
 }
 
-/// Devices of this process.
+/// ServedLuns by LUN, and whoever serves them.
+pub trait ServedLuns: Send + Sync {
+    /// What can be driven in a LUN; `None` where there is none.
+    fn handles(&self, lun: u16) -> Option<Handles>;
+
+    /// The LUNs that there are.
+    fn luns(&self) -> Vec<u16>;
+
+    /// Carries out a command that concerns which LUNs there are, not what is in them.
+    ///
+    /// # Errors
+    /// Nobody serves them, or why it cannot be.
+    fn serve(&self, _command: &Command) -> Result<Reply, Refusal> {
+        Err(Reason::NoServer.because("this device is not served by a target, so its LUNs cannot change"))
+    }
+}
+
+impl ServedLuns for BTreeMap<u16, Handles> {
+    fn handles(&self, lun: u16) -> Option<Handles> {
+        self.get(&lun).cloned()
+    }
+
+    fn luns(&self) -> Vec<u16> {
+        self.keys().copied().collect()
+    }
+}
+
+/// ServedLuns of this process.
 pub struct Local {
-    /// By LUN.
-    devices: BTreeMap<u16, Handles>,
+    devices: Box<dyn ServedLuns>,
 }
 
 impl Local {
     /// With the handles of each LUN.
     pub fn new(devices: impl IntoIterator<Item = (u16, Handles)>) -> Local {
-        Local { devices: devices.into_iter().collect() }
+        Local::of(devices.into_iter().collect::<BTreeMap<u16, Handles>>())
+    }
+
+    /// With LUNs that may change.
+    pub fn of(devices: impl ServedLuns + 'static) -> Local {
+        Local { devices: Box::new(devices) }
     }
 
     /// Carries out a line of JSON; the answer is one.
@@ -381,115 +486,150 @@ impl Local {
     }
 
     fn carry_out(&self, command: &Command) -> Result<Reply, Refusal> {
-        Ok(match command {
-            Command::Arm { lun, layer, fault } => {
-                let fault = DeviceFault::parse(fault).map_err(|error| Reason::NoFault.because(error))?;
-                let armed = self.faults(*lun, layer)?.arm(fault);
-                let armed =
-                    armed.ok_or_else(|| Reason::Full.because("too many faults are armed at this layer"))?;
-                Reply::Armed { id: armed.id }
-            }
-            Command::Look { lun, layer, id } | Command::Disarm { lun, layer, id } => {
-                let switch = self.faults(*lun, layer)?;
-                let armed = switch.armed().into_iter().find(|armed| armed.id == *id);
-                let armed =
-                    armed.ok_or_else(|| Reason::NotArmed.because(format!("no fault {id} is armed")))?;
-                if matches!(command, Command::Disarm { .. }) {
-                    switch.disarm(*id);
-                }
-                Reply::Counts { seen: armed.seen(), injected: armed.injected() }
-            }
-            Command::Clear { lun, layer } => {
-                self.faults(*lun, layer)?.clear();
-                Reply::Done
-            }
-            Command::Retry { lun, layer, on } => {
-                self.retries(*lun, layer)?.set(*on);
-                Reply::Done
-            }
-            Command::Fail { lun, layer, member } => {
-                let failed = self.array(*lun, layer)?.fail(*member);
-                failed.map_err(|why| Reason::WrongState.because(why))?;
-                Reply::Done
-            }
-            Command::Rebuild { lun, layer } => {
-                let begun = self.array(*lun, layer)?.rebuild();
-                begun.map_err(|why| Reason::WrongState.because(why))?;
-                Reply::Done
-            }
-            Command::Replace { lun, layer } => {
-                self.array(*lun, layer)?.replace();
-                Reply::Done
-            }
-            Command::Rate { lun, layer, bytes_per_second } => {
-                self.array(*lun, layer)?.set_rate(*bytes_per_second);
-                Reply::Done
-            }
-            Command::Own { lun, layer, command, arguments } => {
-                let handles = self.device(*lun)?;
-                let part = control::find(handles, layer).ok_or_else(|| {
-                    let names: Vec<&str> = handles.iter().map(|(name, _)| name.as_str()).collect();
-                    let why = format!("unknown layer '{layer}'; the layers are {}", names.join(", "));
-                    Reason::NoLayer.because(why)
-                })?;
-                let fields = part.carry_out(command, &from_json(arguments)?)?;
-                Reply::Fields { fields: to_json(fields) }
-            }
-            Command::Status { lun } => {
-                let parts = self.device(*lun)?.iter();
-                let layers = parts.map(|(name, part)| (name.clone(), LayerStatus::of(part.as_ref())));
-                Reply::Status { layers: layers.collect() }
-            }
-        })
+        match command.concerns() {
+            None => self.devices.serve(command),
+            Some(lun) => in_device(&self.device(lun)?, command),
+        }
     }
 
-    fn device(&self, lun: u16) -> Result<&Handles, Refusal> {
-        self.devices.get(&lun).ok_or_else(|| {
-            let luns: Vec<String> = self.devices.keys().map(ToString::to_string).collect();
+    fn device(&self, lun: u16) -> Result<Handles, Refusal> {
+        self.devices.handles(lun).ok_or_else(|| {
+            let luns: Vec<String> = self.devices.luns().iter().map(ToString::to_string).collect();
             Reason::NoLun.because(format!("unknown LUN {lun}; the LUNs are {}", luns.join(", ")))
         })
     }
+}
 
-    fn faults(&self, lun: u16, layer: &Option<String>) -> Result<&FaultSwitch, Refusal> {
-        self.layer(lun, layer, "fault", "?fault=off")
+impl Command {
+    /// The LUN in whose layers it is carried out; `None` for what concerns the target.
+    fn concerns(&self) -> Option<u16> {
+        match self {
+            Command::Arm { lun, .. }
+            | Command::Disarm { lun, .. }
+            | Command::Look { lun, .. }
+            | Command::Clear { lun, .. }
+            | Command::Retry { lun, .. }
+            | Command::Fail { lun, .. }
+            | Command::Rebuild { lun, .. }
+            | Command::Replace { lun, .. }
+            | Command::Rate { lun, .. }
+            | Command::Own { lun, .. }
+            | Command::Status { lun } => Some(*lun),
+            Command::Add { .. }
+            | Command::Remove { .. }
+            | Command::Resize { .. }
+            | Command::Reload
+            | Command::Access { .. } => None,
+        }
     }
+}
 
-    fn retries(&self, lun: u16, layer: &Option<String>) -> Result<&RetrySwitch, Refusal> {
-        self.layer(lun, layer, "retry", "?retry=5,off")
-    }
+/// Carries out a command in the layers of a device.
+fn in_device(handles: &Handles, command: &Command) -> Result<Reply, Refusal> {
+    Ok(match command {
+        Command::Arm { layer, fault, .. } => {
+            let fault = DeviceFault::parse(fault).map_err(|error| Reason::NoFault.because(error))?;
+            let armed = faults(handles, layer)?.arm(fault);
+            let armed =
+                armed.ok_or_else(|| Reason::Full.because("too many faults are armed at this layer"))?;
+            Reply::Armed { id: armed.id }
+        }
+        Command::Look { layer, id, .. } | Command::Disarm { layer, id, .. } => {
+            let switch = faults(handles, layer)?;
+            let armed = switch.armed().into_iter().find(|armed| armed.id == *id);
+            let armed = armed.ok_or_else(|| Reason::NotArmed.because(format!("no fault {id} is armed")))?;
+            if matches!(command, Command::Disarm { .. }) {
+                switch.disarm(*id);
+            }
+            Reply::Counts { seen: armed.seen(), injected: armed.injected() }
+        }
+        Command::Clear { layer, .. } => {
+            faults(handles, layer)?.clear();
+            Reply::Done
+        }
+        Command::Retry { layer, on, .. } => {
+            retries(handles, layer)?.set(*on);
+            Reply::Done
+        }
+        Command::Fail { layer, member, .. } => {
+            let failed = array(handles, layer)?.fail(*member);
+            failed.map_err(|why| Reason::WrongState.because(why))?;
+            Reply::Done
+        }
+        Command::Rebuild { layer, .. } => {
+            let begun = array(handles, layer)?.rebuild();
+            begun.map_err(|why| Reason::WrongState.because(why))?;
+            Reply::Done
+        }
+        Command::Replace { layer, .. } => {
+            array(handles, layer)?.replace();
+            Reply::Done
+        }
+        Command::Rate { layer, bytes_per_second, .. } => {
+            array(handles, layer)?.set_rate(*bytes_per_second);
+            Reply::Done
+        }
+        Command::Own { layer, command, arguments, .. } => {
+            let part = control::find(handles, layer).ok_or_else(|| {
+                let names: Vec<&str> = handles.iter().map(|(name, _)| name.as_str()).collect();
+                let why = format!("unknown layer '{layer}'; the layers are {}", names.join(", "));
+                Reason::NoLayer.because(why)
+            })?;
+            let fields = part.carry_out(command, &from_json(arguments)?)?;
+            Reply::Fields { fields: to_json(fields) }
+        }
+        Command::Status { .. } => {
+            let parts = handles.iter();
+            let layers = parts.map(|(name, part)| (name.clone(), LayerStatus::of(part.as_ref())));
+            Reply::Status { layers: layers.collect() }
+        }
+        Command::Add { .. }
+        | Command::Remove { .. }
+        | Command::Resize { .. }
+        | Command::Reload
+        | Command::Access { .. } => {
+            unreachable!("what concerns the target has no device")
+        }
+    })
+}
 
-    fn array(&self, lun: u16, layer: &Option<String>) -> Result<&ArrayControl, Refusal> {
-        self.layer(lun, layer, "array", "array:raid1,[…],[…]")
-    }
+fn faults<'a>(handles: &'a Handles, layer: &Option<String>) -> Result<&'a FaultSwitch, Refusal> {
+    the_layer(handles, layer, "fault", "?fault=off")
+}
 
-    /// The layer of that name, or the only one of its kind.
-    fn layer<T: Controllable>(
-        &self,
-        lun: u16,
-        name: &Option<String>,
-        kind: &str,
-        example: &str,
-    ) -> Result<&T, Refusal> {
-        let handles = self.device(lun)?;
-        let known: Vec<(&str, &T)> =
-            handles.iter().filter_map(|(name, part)| Some((name.as_str(), part.downcast_ref()?))).collect();
-        let names = || known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        match (name, known.as_slice()) {
-            (_, []) => {
-                let why = format!("this device has no {kind} layer; add one to its URL, such as {example}");
-                Err(Reason::NoLayer.because(why))
-            }
-            (None, [(_, one)]) => Ok(one),
-            (None, _) => {
-                let why = format!("there are several {kind} layers; name one: layer = {}", names());
-                Err(Reason::AmbiguousLayer.because(why))
-            }
-            (Some(name), _) => {
-                control::find(handles, name).and_then(|part| part.downcast_ref()).ok_or_else(|| {
-                    let why = format!("unknown {kind} layer '{name}'; the layers are {}", names());
-                    Reason::NoLayer.because(why)
-                })
-            }
+fn retries<'a>(handles: &'a Handles, layer: &Option<String>) -> Result<&'a RetrySwitch, Refusal> {
+    the_layer(handles, layer, "retry", "?retry=5,off")
+}
+
+fn array<'a>(handles: &'a Handles, layer: &Option<String>) -> Result<&'a ArrayControl, Refusal> {
+    the_layer(handles, layer, "array", "array:raid1,[…],[…]")
+}
+
+/// The layer of that name, or the only one of its kind.
+fn the_layer<'a, T: Controllable>(
+    handles: &'a Handles,
+    name: &Option<String>,
+    kind: &str,
+    example: &str,
+) -> Result<&'a T, Refusal> {
+    let known: Vec<(&str, &T)> =
+        handles.iter().filter_map(|(name, part)| Some((name.as_str(), part.downcast_ref()?))).collect();
+    let names = || known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    match (name, known.as_slice()) {
+        (_, []) => {
+            let why = format!("this device has no {kind} layer; add one to its URL, such as {example}");
+            Err(Reason::NoLayer.because(why))
+        }
+        (None, [(_, one)]) => Ok(one),
+        (None, _) => {
+            let why = format!("there are several {kind} layers; name one: layer = {}", names());
+            Err(Reason::AmbiguousLayer.because(why))
+        }
+        (Some(name), _) => {
+            control::find(handles, name).and_then(|part| part.downcast_ref()).ok_or_else(|| {
+                let why = format!("unknown {kind} layer '{name}'; the layers are {}", names());
+                Reason::NoLayer.because(why)
+            })
         }
     }
 }
@@ -579,6 +719,15 @@ mod tests {
         assert!(
             matches!(&layers["array"], LayerStatus::Array { state, .. } if *state == ArrayState::Rebuilding)
         );
+    }
+
+    /// What is answered is read as it was written.
+    #[test]
+    fn answers_are_read() {
+        let groups = BTreeMap::from([("1".to_string(), PortState::NonOptimized)]);
+        for reply in [Reply::Access(AccessAnswer { groups, refused: 1, told: 2 }), Reply::Done] {
+            assert_eq!(serde_json::from_str::<Reply>(&reply.to_line()).unwrap(), reply);
+        }
     }
 
     /// A layer's own commands go through messages that know nothing of it.

@@ -17,6 +17,7 @@ use brunt_study::experiment::FileError;
 use clap::{Arg, ArgAction, ArgMatches};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
+use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::commands::COMMANDS;
@@ -40,6 +41,14 @@ impl Failure {
     /// The command line or a file is wrong: status 2.
     pub fn usage(what: impl Display) -> Failure {
         Failure { status: 2, what: what.to_string(), excerpt: None, advice: None }
+    }
+
+    /// What happened and what to do about it, without the lines of a file.
+    pub fn in_a_line(&self) -> String {
+        match &self.advice {
+            Some(advice) => format!("{}; {advice}", self.what),
+            None => self.what.clone(),
+        }
     }
 
     /// The same, said of this flag.
@@ -100,6 +109,8 @@ pub struct Output {
     json: bool,
     answered: Arc<AtomicBool>,
     interrupted: Arc<AtomicBool>,
+    /// What has SIGHUP interrupt.
+    hangup: Option<SigId>,
     /// Progress bar at the bottom of the terminal; notes are printed above it.
     above: Arc<Mutex<Option<ProgressBar>>>,
 }
@@ -150,6 +161,20 @@ impl Output {
     /// measured. A second Ctrl-C or SIGTERM ends the program at once.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Has SIGHUP set a flag of its own from now on instead of interrupting: for a service that reads its file again.
+    ///
+    /// # Errors
+    /// The system takes no handler.
+    pub fn divert_hangup(&self) -> io::Result<Arc<AtomicBool>> {
+        let hung_up = Arc::new(AtomicBool::new(false));
+        // First the new one, so that there is no moment without any.
+        signal_hook::flag::register(SIGHUP, hung_up.clone())?;
+        if let Some(id) = self.hangup {
+            signal_hook::low_level::unregister(id);
+        }
+        Ok(hung_up)
     }
 
     /// The flag behind [`Output::is_interrupted`], for loops that look at it themselves.
@@ -215,9 +240,10 @@ pub fn definition() -> clap::Command {
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     let interrupted = Arc::new(AtomicBool::new(false));
-    if let Err(error) = listen_for_signals(&interrupted) {
+    let hangup = listen_for_signals(&interrupted).unwrap_or_else(|error| {
         let _ = writeln!(io::stderr(), "brunt: cannot install the Ctrl-C handler: {error}");
-    }
+        None
+    });
     // Clap answers --help and --version with status 0 and mistakes with status 2.
     let matches = definition().try_get_matches().unwrap_or_else(|error| {
         // Parsing failed, so look for --json in the raw arguments: this error must be JSON too.
@@ -226,6 +252,7 @@ pub fn main() -> ExitCode {
             json,
             answered: Arc::default(),
             interrupted: interrupted.clone(),
+            hangup,
             above: Arc::default(),
         };
         let what = error.to_string();
@@ -234,7 +261,7 @@ pub fn main() -> ExitCode {
         error.exit()
     });
     let json = matches.get_flag("json");
-    let output = Output { json, answered: Arc::default(), interrupted, above: Arc::default() };
+    let output = Output { json, answered: Arc::default(), interrupted, hangup, above: Arc::default() };
     let (name, arguments) = matches.subcommand().expect("clap requires a subcommand");
     match run(name, arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,
@@ -252,8 +279,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Has Ctrl-C, SIGTERM and the end of the terminal set the flag.
-fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<()> {
+/// Has Ctrl-C, SIGTERM and the end of the terminal set the flag. What does so for the last.
+fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<Option<SigId>> {
     for signal in [SIGINT, SIGTERM] {
         // In this order: the second signal finds the flag set and ends the program.
         signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())?;
@@ -261,10 +288,8 @@ fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<()> {
     }
     // A terminal that closes may send it more than once: by the kernel, by the shell, by the outer process of a lab.
     // `nohup` has it ignored, which stays so.
-    if !is_ignored(SIGHUP) {
-        signal_hook::flag::register(SIGHUP, interrupted.clone())?;
-    }
-    Ok(())
+    let hangup = !is_ignored(SIGHUP);
+    hangup.then(|| signal_hook::flag::register(SIGHUP, interrupted.clone())).transpose()
 }
 
 /// Whether whoever started this program has it ignore a signal (proc_pid_status(5), SigIgn).

@@ -240,6 +240,12 @@ impl Backend for FileBackend {
             Err(_) => MediumLook { size_bytes: shared.size_bytes.load(Ordering::Relaxed), deleted: true },
         }
     }
+
+    fn resize(&self, size_bytes: u64) -> std::io::Result<()> {
+        self.shared.medium.resize(size_bytes)?;
+        self.look();
+        Ok(())
+    }
 }
 
 /// The operation that the kernel has for a slot now.

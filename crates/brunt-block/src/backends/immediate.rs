@@ -4,25 +4,27 @@ use std::collections::VecDeque;
 
 use brunt_core::Nanos;
 
-use super::in_range;
+use super::in_size;
 use crate::{Completion, Device, DeviceInfo, Request};
 
 /// Serves requests that lie in the device with a function; the others complete with an error.
-pub(super) struct Immediate<F> {
+pub(super) struct Immediate<S, F> {
     info: DeviceInfo,
+    /// In bytes, now.
+    size: S,
     serve: F,
     done: Vec<Completion>,
     depth: usize,
 }
 
-impl<F: FnMut(&mut Request)> Immediate<F> {
-    pub(super) fn new(info: &DeviceInfo, depth: u32, serve: F) -> Immediate<F> {
+impl<S: Fn() -> u64, F: FnMut(&mut Request)> Immediate<S, F> {
+    pub(super) fn new(info: &DeviceInfo, depth: u32, size: S, serve: F) -> Immediate<S, F> {
         let depth = depth as usize;
-        Immediate { info: info.clone(), serve, done: Vec::with_capacity(depth), depth }
+        Immediate { info: info.clone(), size, serve, done: Vec::with_capacity(depth), depth }
     }
 }
 
-impl<F: FnMut(&mut Request)> Device for Immediate<F> {
+impl<S: Fn() -> u64, F: FnMut(&mut Request)> Device for Immediate<S, F> {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -30,7 +32,7 @@ impl<F: FnMut(&mut Request)> Device for Immediate<F> {
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
         while self.done.len() < self.depth {
             let Some(mut request) = batch.pop_front() else { break };
-            let result = in_range(&self.info, &request).map(|()| (self.serve)(&mut request));
+            let result = in_size(&self.info, (self.size)(), &request).map(|()| (self.serve)(&mut request));
             self.done.push(Completion { tag: request.tag, buf: request.buf, result });
         }
     }

@@ -65,6 +65,18 @@ impl Medium {
     }
 }
 
+impl Medium {
+    /// Cuts the file, or makes it longer by a hole.
+    pub fn resize(&self, size_bytes: u64) -> io::Result<()> {
+        if self.block_device || self.read_only {
+            let what = if self.block_device { "a block device" } else { "a file that was opened read-only" };
+            let why = format!("{what} cannot be resized from here");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        self.file.set_len(size_bytes)
+    }
+}
+
 pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     if !options.temporary {
         return open_named(path, options);

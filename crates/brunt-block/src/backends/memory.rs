@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::immediate::Immediate;
 use crate::open::{BackendEntry, OpenError};
 use crate::sparse::{Allocation, SparseMemory};
-use crate::{Backend, Device, DeviceError, DeviceInfo, Inline, Op, Request, Ring};
+use crate::{Backend, Device, DeviceError, DeviceInfo, Inline, MediumLook, Op, Request, Ring};
 
 /// The line for the table.
 pub const ENTRY: BackendEntry = BackendEntry {
@@ -26,6 +26,10 @@ pub const ENTRY: BackendEntry = BackendEntry {
     foresee: super::foresee,
 };
 
+/// Addresses are kept for a disk that grows: so many times its size, and so much at the least.
+const ROOM_FACTOR: u64 = 16;
+const ROOM_BYTES_MIN: u64 = 64 << 30;
+
 /// The backend.
 pub struct MemoryBackend {
     info: DeviceInfo,
@@ -43,7 +47,8 @@ impl MemoryBackend {
             unmap: true,
             ..super::inline_info(size_bytes, block_bytes)
         };
-        Ok(MemoryBackend { memory: Arc::new(SparseMemory::new(info.size_bytes)?), info })
+        let room = info.size_bytes.saturating_mul(ROOM_FACTOR).max(ROOM_BYTES_MIN);
+        Ok(MemoryBackend { memory: Arc::new(SparseMemory::with_room(info.size_bytes, room)?), info })
     }
 
     /// The bytes themselves.
@@ -59,7 +64,9 @@ impl Backend for MemoryBackend {
 
     fn open(&self, _ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
         let memory = Arc::clone(&self.memory);
-        Ok(Box::new(Immediate::new(&self.info, depth, move |request: &mut Request| {
+        let limit = Arc::clone(&self.memory);
+        let size = move || limit.len();
+        Ok(Box::new(Immediate::new(&self.info, depth, size, move |request: &mut Request| {
             let (offset, len) = (request.offset, request.len);
             match request.op {
                 Op::Read => memory.read(offset, &mut request.buf[..len as usize]),
@@ -69,6 +76,14 @@ impl Backend for MemoryBackend {
                 Op::Flush => {}
             }
         })))
+    }
+
+    fn look(&self) -> MediumLook {
+        MediumLook { size_bytes: self.memory.len(), deleted: false }
+    }
+
+    fn resize(&self, size_bytes: u64) -> io::Result<()> {
+        self.memory.resize(size_bytes)
     }
 
     fn inline(&self) -> Inline {

@@ -2,10 +2,11 @@
 //! what remains of a measurement without the disk. Served inline.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::immediate::Immediate;
 use crate::open::BackendEntry;
-use crate::{Backend, Device, DeviceError, DeviceInfo, Inline, Op, Request, Ring};
+use crate::{Backend, Device, DeviceError, DeviceInfo, Inline, MediumLook, Op, Request, Ring};
 
 /// The line for the table.
 pub const ENTRY: BackendEntry = BackendEntry {
@@ -38,6 +39,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
 /// The backend.
 pub struct NullBackend {
     info: DeviceInfo,
+    size_bytes: Arc<AtomicU64>,
     fill: bool,
 }
 
@@ -46,7 +48,7 @@ impl NullBackend {
     pub fn new(size_bytes: u64, block_bytes: u32) -> NullBackend {
         let name = format!("null:{}", brunt_core::units::format_size_exact(size_bytes));
         let info = DeviceInfo { name, unmap: true, ..super::inline_info(size_bytes, block_bytes) };
-        NullBackend { info, fill: true }
+        NullBackend { size_bytes: Arc::new(info.size_bytes.into()), info, fill: true }
     }
 }
 
@@ -57,11 +59,22 @@ impl Backend for NullBackend {
 
     fn open(&self, _ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
         let fill = self.fill;
-        Ok(Box::new(Immediate::new(&self.info, depth, move |request: &mut Request| {
+        let size_bytes = Arc::clone(&self.size_bytes);
+        let size = move || size_bytes.load(Ordering::Relaxed);
+        Ok(Box::new(Immediate::new(&self.info, depth, size, move |request: &mut Request| {
             if fill && request.op == Op::Read {
                 request.buf[..request.len as usize].fill(0);
             }
         })))
+    }
+
+    fn look(&self) -> MediumLook {
+        MediumLook { size_bytes: self.size_bytes.load(Ordering::Relaxed), deleted: false }
+    }
+
+    fn resize(&self, size_bytes: u64) -> std::io::Result<()> {
+        self.size_bytes.store(size_bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn inline(&self) -> Inline {

@@ -73,6 +73,10 @@ impl Backend for BudgetBackend {
         self.inner.look()
     }
 
+    fn resize(&self, size_bytes: u64) -> std::io::Result<()> {
+        self.inner.resize(size_bytes)
+    }
+
     fn handles(&self) -> Handles {
         let own: Arc<dyn Controllable> = Arc::<Budget>::clone(&self.budget);
         std::iter::once(("budget".to_string(), own)).chain(self.inner.handles()).collect()

@@ -191,6 +191,10 @@ impl Backend for DelayedBackend {
         self.inner.look()
     }
 
+    fn resize(&self, size_bytes: u64) -> std::io::Result<()> {
+        self.inner.resize(size_bytes)
+    }
+
     fn handles(&self) -> crate::Handles {
         self.inner.handles()
     }

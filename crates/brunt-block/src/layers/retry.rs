@@ -200,6 +200,10 @@ impl Backend for RetryBackend {
         self.inner.look()
     }
 
+    fn resize(&self, size_bytes: u64) -> std::io::Result<()> {
+        self.inner.resize(size_bytes)
+    }
+
     fn handles(&self) -> Handles {
         let own: Arc<dyn Controllable> = Arc::<RetrySwitch>::clone(&self.switch);
         let own = (self.switch.name().to_string(), own);

@@ -11,7 +11,7 @@ use brunt_wire::scsi::sense::{Sense, key};
 use brunt_wire::scsi::unmap::{UnmapDescriptor, lba_status};
 
 use super::command::Refused;
-use super::lun::UNMAP_DESCRIPTORS_MAX;
+use super::lun::{Alua, UNMAP_DESCRIPTORS_MAX};
 use super::{DataIn, LogicalUnit, Nexus};
 
 /// An answer, cut to the allocation length.
@@ -54,6 +54,7 @@ pub(super) fn inquiry(unit: &LogicalUnit, nexus: &Nexus, cdb: &Cdb) -> Result<Da
             revision: &options.revision,
             removable: options.removable,
             third_party_copy: true,
+            tpgs: options.alua.tpgs(),
         };
         return Ok(cut(inquiry::standard(&data), allocation));
     }
@@ -74,6 +75,7 @@ pub(super) fn inquiry(unit: &LogicalUnit, nexus: &Nexus, cdb: &Cdb) -> Result<Da
             naa: unit.naa(),
             target_name: &options.target_name,
             target_port: nexus.target_port,
+            alua: options.alua != Alua::Off,
         }),
         page::THIRD_PARTY_COPY => copy::vpd_third_party_copy(),
         page::BLOCK_LIMITS => limits(unit).encode(),

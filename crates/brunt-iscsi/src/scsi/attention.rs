@@ -17,6 +17,8 @@ pub enum Attention {
     MediumMayHaveChanged,
     ModeParametersChanged,
     CapacityDataHasChanged,
+    ReportedLunsDataHasChanged,
+    AsymmetricAccessStateChanged,
     ReservationsPreempted,
     ReservationsReleased,
     RegistrationsPreempted,
@@ -33,6 +35,8 @@ impl Attention {
             Attention::MediumMayHaveChanged => (0x28, 0x00),
             Attention::ModeParametersChanged => (0x2a, 0x01),
             Attention::CapacityDataHasChanged => (0x2a, 0x09),
+            Attention::ReportedLunsDataHasChanged => (0x3f, 0x0e),
+            Attention::AsymmetricAccessStateChanged => (0x2a, 0x06),
             Attention::ReservationsPreempted => (0x2a, 0x03),
             Attention::ReservationsReleased => (0x2a, 0x04),
             Attention::RegistrationsPreempted => (0x2a, 0x05),
@@ -74,6 +78,11 @@ impl Attentions {
     /// Takes the oldest.
     pub fn pop(&mut self) -> Option<Attention> {
         if self.queue.is_empty() { None } else { Some(self.queue.remove(0)) }
+    }
+
+    /// Takes a condition away that has become moot.
+    pub fn forget(&mut self, attention: Attention) {
+        self.queue.retain(|pending| *pending != attention);
     }
 
     /// None pending.

@@ -99,6 +99,11 @@ impl Mailbox {
         self.waker.wake();
     }
 
+    /// Has its connection look around without a request.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
     /// Whether something has come.
     pub fn has_requests(&self) -> bool {
         self.pending.load(Ordering::Acquire)

@@ -1,7 +1,10 @@
 //! The logical units of a target by their numbers, and the answers that the target gives when
-//! there is none.
+//! there is none. Units come and go while connections are served: a connection looks at
+//! [`LunMap::generation`] before each batch. The one rule: whoever stays is told of a change
+//! (REPORTED LUNS DATA HAS CHANGED) before the next command is executed.
 
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use brunt_wire::iscsi::pdu::lun_field;
 use brunt_wire::scsi::cdb::{self, op};
@@ -12,9 +15,14 @@ use super::answers;
 use super::command::Refused;
 use super::{CommandOutcome, DataIn, LogicalUnit, TransportCommand};
 
+type Numbered = (u16, Arc<LogicalUnit>);
+
 /// Which LUN is which. One for each target, shared by its connections.
 pub struct LunMap {
-    units: Vec<(u16, Arc<LogicalUnit>)>,
+    /// In order of their numbers.
+    units: RwLock<Vec<Numbered>>,
+    generation: AtomicU64,
+    own: Weak<LunMap>,
 }
 
 impl LunMap {
@@ -22,42 +30,82 @@ impl LunMap {
     ///
     /// # Panics
     /// A unit is in a map already, or two have the same number.
-    pub fn new(mut units: Vec<(u16, Arc<LogicalUnit>)>) -> Arc<LunMap> {
-        units.sort_by_key(|(lun, _)| *lun);
-        assert!(units.windows(2).all(|pair| pair[0].0 != pair[1].0), "two units with one number");
-        Arc::new_cyclic(|map: &Weak<LunMap>| {
-            for (_, unit) in &units {
-                assert!(unit.join(map.clone()), "a unit belongs to one map");
-            }
-            LunMap { units }
-        })
+    pub fn new(units: Vec<Numbered>) -> Arc<LunMap> {
+        let map = Arc::new_cyclic(|own: &Weak<LunMap>| LunMap {
+            units: RwLock::default(),
+            generation: AtomicU64::new(0),
+            own: own.clone(),
+        });
+        map.change(&[], units);
+        map
     }
 
     /// The unit at `lun`.
-    pub fn get(&self, lun: u16) -> Option<&Arc<LogicalUnit>> {
-        let index = self.units.binary_search_by_key(&lun, |(lun, _)| *lun).ok()?;
-        Some(&self.units[index].1)
+    pub fn get(&self, lun: u16) -> Option<Arc<LogicalUnit>> {
+        let units = self.read();
+        let index = units.binary_search_by_key(&lun, |(lun, _)| *lun).ok()?;
+        Some(Arc::clone(&units[index].1))
     }
 
     /// All of them in order.
-    pub fn iter(&self) -> impl Iterator<Item = (u16, &Arc<LogicalUnit>)> {
-        self.units.iter().map(|(lun, unit)| (*lun, unit))
+    pub fn units(&self) -> Vec<Numbered> {
+        self.read().clone()
+    }
+
+    /// Counts the changes.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Takes units away and puts others in, whose numbers may be those of units that leave. The units that left: what
+    /// connections have under way on them comes to its end.
+    ///
+    /// # Panics
+    /// A unit is in a map already, or two have the same number.
+    pub fn change(&self, remove: &[u16], add: Vec<Numbered>) -> Vec<Numbered> {
+        for (_, unit) in &add {
+            assert!(unit.join(self.own.clone()), "a unit belongs to one map");
+        }
+        let mut units = self.units.write().unwrap_or_else(PoisonError::into_inner);
+        let all = std::mem::take(&mut *units).into_iter();
+        let (left, mut stay): (Vec<_>, Vec<_>) = all.partition(|(lun, _)| remove.contains(lun));
+        if !left.is_empty() || !add.is_empty() {
+            stay.iter().for_each(|(_, unit)| unit.luns_changed());
+        }
+        stay.extend(add);
+        stay.sort_by_key(|(lun, _)| *lun);
+        assert!(stay.windows(2).all(|pair| pair[0].0 != pair[1].0), "two units with one number");
+        *units = stay;
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        drop(units);
+        left.iter().for_each(|(_, unit)| unit.wake_connections());
+        left
     }
 
     /// REPORT LUNS, the whole list.
     pub(super) fn report(&self) -> Vec<u8> {
-        inquiry::report_luns(self.units.iter().map(|(lun, _)| lun_field(*lun)))
+        let numbers: Vec<u16> = self.read().iter().map(|(lun, _)| *lun).collect();
+        inquiry::report_luns(numbers.into_iter().map(lun_field))
     }
 
-    /// The answer to a command for a LUN that is not there (SPC-4, 6.6.1, 6.33, 6.39; SAM-5, 4.6.4).
-    pub fn answer_unknown(&self, command: &TransportCommand<'_>) -> CommandOutcome {
+    /// An I_T nexus has the list: it need not be told of changes any more (SAM-5, 5.14.2).
+    pub(super) fn reported_to(&self, nexus: u64) {
+        self.read().iter().for_each(|(_, unit)| unit.luns_reported_to(nexus));
+    }
+
+    /// The answer to a command of `nexus` for a LUN that is not there (SPC-4, 6.6.1, 6.33, 6.39; SAM-5, 4.6.4).
+    pub fn answer_unknown(&self, nexus: u64, command: &TransportCommand<'_>) -> CommandOutcome {
         let cdb = cdb::pad(command.cdb);
         let not_supported = Sense::new(key::ILLEGAL_REQUEST, 0x25, 0x00);
         let result = match cdb[0] {
             op::INQUIRY if cdb[1] & 3 == 0 && cdb[2] == 0 => {
                 Ok(answers::cut(inquiry::standard_no_unit(), cdb::list_length(&cdb)))
             }
-            op::REPORT_LUNS => answers::report_luns(&cdb, || self.report()),
+            op::REPORT_LUNS => {
+                self.reported_to(nexus);
+                answers::report_luns(&cdb, || self.report())
+            }
             op::REQUEST_SENSE => Ok(answers::request_sense(&cdb, &not_supported)),
             _ => Err(Refused::Check(not_supported)),
         };
@@ -65,5 +113,9 @@ impl LunMap {
             if matches!(data, DataIn::Bytes(ref b) if b.is_empty()) { DataIn::None } else { data }
         });
         CommandOutcome::new(command.tag, result, 0)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Vec<Numbered>> {
+        self.units.read().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -24,8 +24,9 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
+pub use brunt_wire::scsi::alua::AccessState;
 pub use command::{Begin, CommandOutcome, DataIn, Nexus, TaskAttribute, TransportCommand};
-pub use lun::{DiskEvent, LogicalUnit, LunError, LunOptions};
+pub use lun::{AccessReport, Alua, DiskEvent, LogicalUnit, LunError, LunOptions, NoSuchGroup};
 pub use management::{Reset, Ticket};
 pub use map::LunMap;
 pub use store::{FileStore, ReservationStore};

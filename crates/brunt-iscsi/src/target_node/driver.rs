@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use brunt_block::socket::SocketOptions;
+use brunt_block::sparse::SparseMemory;
 use brunt_block::stream::Lent;
 use brunt_block::{Buf, Inline, PayloadPlace, Ring, RingConfig, Stream};
 use brunt_core::Clock;
@@ -35,6 +36,8 @@ const RX_BYTES: usize = 160 << 10;
 const COPY_BYTES_MAX: usize = 16 << 10;
 /// Answers queued and data promised, in bytes, beyond which no further PDU is looked at.
 const ANSWERS_BYTES_MAX: usize = 64 << 20;
+/// The tag of a command that is answered already.
+const NO_TAG: u64 = u64::MAX;
 /// After the last answer, so long for the peer to take it.
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
 
@@ -261,6 +264,7 @@ impl SocketIo<'_> {
                             .on_message(message, &mut ConnectionContext { window: &mut window, io: self });
                     }
                 }
+                self.units.follow().map_err(|(lun, source)| ConnectionError::Unit { lun, source })?;
                 self.units.poll(&mut outcomes);
                 for outcome in outcomes.drain(..) {
                     connection.on_outcome(outcome, &mut ConnectionContext { window: &mut window, io: self });
@@ -417,8 +421,8 @@ impl SocketIo<'_> {
                     buf[start..start + len].copy_from_slice(data);
                     Received::Buf(buf)
                 }
-                Destination::Inline(lun, offset) => {
-                    if let Inline::Memory(memory) = self.units.inline(lun) {
+                Destination::Inline { lun, tag, offset } => {
+                    if let Inline::Memory(memory) = self.units.inline(lun, tag) {
                         memory.write(offset, data);
                     }
                     Received::Elsewhere
@@ -436,7 +440,7 @@ impl SocketIo<'_> {
         let (place, start, kind) = match destination {
             Destination::None | Destination::Discard => (PayloadPlace::Discard, 0, PlacedKind::Elsewhere),
             Destination::Buf(buf, start) => (PayloadPlace::Buf(buf), start, PlacedKind::Buf),
-            Destination::Inline(lun, offset) => match self.units.inline(lun) {
+            Destination::Inline { lun, tag, offset } => match self.units.inline(lun, tag) {
                 Inline::Memory(memory) => {
                     (PayloadPlace::Memory(Arc::clone(memory)), offset as usize, PlacedKind::Elsewhere)
                 }
@@ -524,7 +528,13 @@ impl ConnectionIo for SocketIo<'_> {
                 }
             }
             DataIn::Inline { offset, len: whole } => {
-                let inline = lun.map_or(Inline::No, |lun| self.units.inline(lun).clone());
+                let inline = lun.map_or(Inline::No, |lun| self.units.inline(lun, NO_TAG).clone());
+                // An answer that had to wait for its command's data, and whose unit was replaced meanwhile.
+                let is_gone = |memory: &SparseMemory| offset + u64::from(whole) > memory.room();
+                let inline = match inline {
+                    Inline::Memory(memory) if is_gone(&memory) => Inline::Zeros,
+                    inline => inline,
+                };
                 if let (Inline::Memory(memory), true) = (&inline, self.data_digest) {
                     // The medium may change between the digest and the sending: a copy does not.
                     let mut buf = self.ring.pool().take(whole as usize);

@@ -183,8 +183,8 @@ pub struct TargetStats {
 /// A running target. Dropping it shuts it down.
 pub struct TargetServer {
     state: Arc<State>,
-    acceptor: Option<JoinHandle<()>>,
-    disks: Option<JoinHandle<()>>,
+    acceptor: Mutex<Option<JoinHandle<()>>>,
+    disks: Mutex<Option<JoinHandle<()>>>,
     wake: UnixStream,
 }
 
@@ -249,7 +249,7 @@ impl TargetServer {
         let acceptor = std::thread::Builder::new().name("logins".into()).spawn(move || acceptor.run())?;
         let watched = Arc::clone(&state);
         let disks = std::thread::Builder::new().name("disks".into()).spawn(move || watch_disks(&watched))?;
-        Ok(TargetServer { state, acceptor: Some(acceptor), disks: Some(disks), wake })
+        Ok(TargetServer { state, acceptor: Mutex::new(Some(acceptor)), disks: Mutex::new(Some(disks)), wake })
     }
 
     /// Where it listens, in the order of the configuration.
@@ -296,18 +296,18 @@ impl TargetServer {
 
     /// Takes no more logins, asks the initiators to log out, closes what is left after `grace`.
     /// Returns what the target did.
-    pub fn shutdown(mut self, grace: Duration) -> TargetStats {
+    pub fn shutdown(&self, grace: Duration) -> TargetStats {
         self.stop(grace);
         self.stats()
     }
 
-    fn stop(&mut self, grace: Duration) {
-        let Some(acceptor) = self.acceptor.take() else { return };
+    fn stop(&self, grace: Duration) {
+        let Some(acceptor) = lock(&self.acceptor).take() else { return };
         self.state.stop.store(true, Ordering::Release);
         // A full line wakes as well.
-        let _ = self.wake.write(&[1]);
+        let _ = (&self.wake).write(&[1]);
         let _ = acceptor.join();
-        if let Some(disks) = self.disks.take() {
+        if let Some(disks) = lock(&self.disks).take() {
             disks.thread().unpark();
             let _ = disks.join();
         }
@@ -342,7 +342,7 @@ fn watch_disks(state: &State) {
         let targets = state.shared.table.directory().targets();
         for served in &targets {
             let target = (targets.len() > 1).then_some(served.name.as_str());
-            for (lun, unit) in served.luns.iter() {
+            for (lun, unit) in served.luns.units() {
                 for event in &unit.look() {
                     state.config.listener.tell(&TargetEvent::Disk { target, lun, event });
                 }

@@ -1,6 +1,6 @@
 //! One connection's hand on all logical units of the target: which task set a LUN is, and what
 //! iSCSI's task management functions are in SAM-5's words. The one rule: a tag goes back to the
-//! task set it came from.
+//! task set it came from, also when its unit has left the target.
 
 use std::sync::Arc;
 
@@ -14,8 +14,21 @@ use crate::scsi::{Begin, CommandOutcome, LunMap, Nexus, Reset, TaskSet, Transpor
 /// The task sets of a connection.
 pub struct Units {
     luns: Arc<LunMap>,
-    /// By number, with the way into the medium itself.
-    sets: Vec<Option<(TaskSet, Inline)>>,
+    ring: Ring,
+    nexus: Nexus,
+    depth: u32,
+    /// Of the map, when it was last looked at.
+    generation: u64,
+    /// By number.
+    sets: Vec<Option<OpenUnit>>,
+    /// Of units that were removed: their commands come to their end, and no others are taken.
+    leaving: Vec<(u16, OpenUnit)>,
+}
+
+/// A task set, with the way into the medium itself.
+struct OpenUnit {
+    tasks: TaskSet,
+    inline: Inline,
 }
 
 impl Units {
@@ -29,35 +42,90 @@ impl Units {
         nexus: &Nexus,
         depth: u32,
     ) -> Result<Units, (u16, DeviceError)> {
-        let mut sets = Vec::new();
-        for (lun, unit) in luns.iter() {
-            let set = TaskSet::open(unit, ring, nexus, depth).map_err(|source| (lun, source))?;
-            sets.resize_with(usize::from(lun) + 1, || None);
-            sets[usize::from(lun)] = Some((set, unit.backend().inline()));
+        let mut units = Units {
+            luns: Arc::clone(luns),
+            ring: ring.clone(),
+            nexus: nexus.clone(),
+            depth,
+            generation: 0,
+            sets: Vec::new(),
+            leaving: Vec::new(),
+        };
+        units.follow()?;
+        Ok(units)
+    }
+
+    /// Looks whether units came or went. Call before each batch of commands.
+    ///
+    /// # Errors
+    /// The number of the unit that does not open, and why.
+    #[inline]
+    pub fn follow(&mut self) -> Result<(), (u16, DeviceError)> {
+        if self.generation == self.luns.generation() { Ok(()) } else { self.catch_up() }
+    }
+
+    #[cold]
+    fn catch_up(&mut self) -> Result<(), (u16, DeviceError)> {
+        // Before the list: a change between the two is seen the next time.
+        self.generation = self.luns.generation();
+        let units = self.luns.units();
+        for (number, slot) in self.sets.iter_mut().enumerate() {
+            let Some(open) = slot else { continue };
+            open.tasks.forget_others();
+            let stays = units
+                .iter()
+                .any(|(lun, unit)| usize::from(*lun) == number && Arc::ptr_eq(unit, open.tasks.unit()));
+            if !stays {
+                self.leaving.extend(slot.take().map(|open| (number as u16, open)));
+            }
         }
-        Ok(Units { luns: Arc::clone(luns), sets })
+        self.leaving.retain(|(_, open)| open.tasks.outstanding() > 0);
+        for (lun, unit) in &units {
+            let index = usize::from(*lun);
+            if self.sets.len() <= index {
+                self.sets.resize_with(index + 1, || None);
+            }
+            if self.sets[index].is_none() {
+                let opened = TaskSet::open(unit, &self.ring, &self.nexus, self.depth);
+                let tasks = opened.map_err(|source| (*lun, source))?;
+                self.sets[index] = Some(OpenUnit { tasks, inline: unit.backend().inline() });
+            }
+        }
+        Ok(())
     }
 
     /// Whether there is such a unit.
     pub fn has(&self, lun: u16) -> bool {
-        self.luns.get(lun).is_some()
+        matches!(self.sets.get(usize::from(lun)), Some(Some(_)))
     }
 
     /// Whether a unit's sense data goes out in descriptor format.
     pub fn wants_descriptor_sense(&self, lun: u16) -> bool {
-        self.luns.get(lun).is_some_and(|unit| unit.wants_descriptor_sense())
+        let open = self.sets.get(usize::from(lun)).and_then(Option::as_ref);
+        open.is_some_and(|open| open.tasks.unit().wants_descriptor_sense())
+    }
+
+    /// The set that a command was handed to.
+    #[inline]
+    fn set_of(&mut self, lun: Option<u16>, tag: u64) -> Option<&mut TaskSet> {
+        if !self.leaving.is_empty()
+            && let Some(index) = self.leaving.iter().position(|(_, open)| open.tasks.has(tag))
+        {
+            return Some(&mut self.leaving[index].1.tasks);
+        }
+        self.set(lun)
     }
 
     #[inline]
     fn set(&mut self, lun: Option<u16>) -> Option<&mut TaskSet> {
-        self.sets.get_mut(usize::from(lun?))?.as_mut().map(|(set, _)| set)
+        self.sets.get_mut(usize::from(lun?))?.as_mut().map(|open| &mut open.tasks)
     }
 
     /// See [`TaskSet::begin`].
     #[inline]
     pub fn begin(&mut self, lun: Option<u16>, command: TransportCommand<'_>) -> CommandBegun {
         let Some(set) = self.set(lun) else {
-            return CommandBegun::Done(self.luns.answer_unknown(&command));
+            return CommandBegun::Done(self.luns.answer_unknown(self.nexus.id, &command));
         };
         match set.begin(&command) {
             Begin::Done(outcome) => CommandBegun::Done(outcome),
@@ -68,7 +136,7 @@ impl Units {
 
     /// See [`TaskSet::start`].
     pub fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<CommandOutcome> {
-        let set = self.set(lun).expect("what was begun has a unit");
+        let set = self.set_of(lun, tag).expect("what was begun has a unit");
         match data {
             DataOut::Buf(buf, got) => set.start(tag, buf, got),
             DataOut::Inline(got) => set.start_direct(tag, got),
@@ -77,17 +145,19 @@ impl Units {
 
     /// Gives up one task.
     pub fn abort(&mut self, lun: Option<u16>, tag: u64) {
-        if let Some(set) = self.set(lun) {
+        if let Some(set) = self.set_of(lun, tag) {
             set.abort_task(tag);
         }
     }
 
-    /// Carries out a function on one unit, or on all.
+    /// Carries out a function on one unit, or on all; a unit that leaves counts by the number it had.
     pub fn manage(&mut self, function: u8, lun: Option<u16>) -> Vec<IsDone> {
-        let meant = |index: usize| lun.is_none_or(|lun| usize::from(lun) == index);
+        let numbers = self.sets.iter_mut().enumerate();
+        let open = numbers.filter_map(|(number, slot)| Some((number as u16, slot.as_mut()?)));
+        let leaving = self.leaving.iter_mut().map(|(number, open)| (*number, open));
         let mut pending: Vec<IsDone> = Vec::new();
-        for (_, slot) in self.sets.iter_mut().enumerate().filter(|(index, _)| meant(*index)) {
-            let Some((set, _)) = slot else { continue };
+        for (_, open) in open.chain(leaving).filter(|(number, _)| lun.is_none_or(|lun| lun == *number)) {
+            let set = &mut open.tasks;
             let ticket = match function {
                 tm::ABORT_TASK_SET => set.abort_task_set(),
                 tm::CLEAR_TASK_SET => set.clear_task_set(),
@@ -99,30 +169,37 @@ impl Units {
         pending
     }
 
-    /// The way into a unit's medium.
-    pub fn inline(&self, lun: u16) -> &Inline {
+    /// The way into the medium of the unit that the command of this tag is for.
+    pub fn inline(&self, lun: u16, tag: u64) -> &Inline {
+        if let Some((_, open)) = self.leaving.iter().find(|(_, open)| open.tasks.has(tag)) {
+            return &open.inline;
+        }
         match self.sets.get(usize::from(lun)) {
-            Some(Some((_, inline))) => inline,
+            Some(Some(open)) => &open.inline,
             _ => &Inline::No,
         }
     }
 
     /// See [`TaskSet::submit`].
     pub fn submit(&mut self) {
-        for (set, _) in self.sets.iter_mut().flatten() {
-            set.submit();
-        }
+        self.all_mut().for_each(TaskSet::submit);
     }
 
     /// See [`TaskSet::poll`].
     pub fn poll(&mut self, done: &mut Vec<CommandOutcome>) {
-        for (set, _) in self.sets.iter_mut().flatten() {
-            set.poll(done);
-        }
+        self.all_mut().for_each(|set| set.poll(done));
+        self.leaving.retain(|(_, open)| open.tasks.outstanding() > 0);
     }
 
     /// See [`TaskSet::deadline`].
     pub fn deadline(&self) -> Nanos {
-        self.sets.iter().flatten().map(|(set, _)| set.deadline()).min().unwrap_or(Nanos::MAX)
+        let leaving = self.leaving.iter().map(|(_, open)| open);
+        let all = self.sets.iter().flatten().chain(leaving);
+        all.map(|open| open.tasks.deadline()).min().unwrap_or(Nanos::MAX)
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut TaskSet> {
+        let leaving = self.leaving.iter_mut().map(|(_, open)| open);
+        self.sets.iter_mut().flatten().chain(leaving).map(|open| &mut open.tasks)
     }
 }

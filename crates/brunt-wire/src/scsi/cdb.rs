@@ -81,6 +81,7 @@ pub mod op {
     pub const SERVICE_ACTION_IN_16: u8 = 0x9e;
     pub const REPORT_LUNS: u8 = 0xa0;
     pub const MAINTENANCE_IN: u8 = 0xa3;
+    pub const MAINTENANCE_OUT: u8 = 0xa4;
     pub const READ_12: u8 = 0xa8;
     pub const WRITE_12: u8 = 0xaa;
     pub const WRITE_AND_VERIFY_12: u8 = 0xae;
@@ -90,6 +91,8 @@ pub mod op {
     /// Service actions of SERVICE ACTION IN(16) and MAINTENANCE IN.
     pub const SA_READ_CAPACITY_16: u8 = 0x10;
     pub const SA_GET_LBA_STATUS: u8 = 0x12;
+    pub const SA_REPORT_TARGET_PORT_GROUPS: u8 = 0x0a;
+    pub const SA_SET_TARGET_PORT_GROUPS: u8 = 0x0a;
     pub const SA_REPORT_SUPPORTED_OPERATION_CODES: u8 = 0x0c;
     pub const SA_REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS: u8 = 0x0d;
     /// Service actions of SANITIZE.

@@ -32,6 +32,8 @@ pub struct Standard<'a> {
     pub removable: bool,
     /// 3PC.
     pub third_party_copy: bool,
+    /// Who changes the access of target port groups: bits 1 and 0 are TPGS.
+    pub tpgs: u8,
 }
 
 /// `text` in ASCII, cut or padded with spaces to `len` (SPC-4, 4.3.1).
@@ -51,7 +53,7 @@ pub fn standard(data: &Standard<'_>) -> Vec<u8> {
         0x06,
         0x12,
         91,
-        u8::from(data.third_party_copy) << 3,
+        data.tpgs << 4 | u8::from(data.third_party_copy) << 3,
         0x00,
         0x02,
     ];
@@ -74,6 +76,7 @@ pub fn standard_no_unit() -> Vec<u8> {
         revision: "",
         removable: false,
         third_party_copy: false,
+        tpgs: 0,
     });
     out[0] = 0x7f;
     out
@@ -100,6 +103,8 @@ pub struct DeviceIdentification<'a> {
     pub target_name: &'a str,
     /// Relative target port identifier and portal group tag of the port asked.
     pub target_port: u16,
+    /// Its target port group is told as well.
+    pub alua: bool,
 }
 
 /// The longest iSCSI name (RFC 7143, 4.2.7.1).
@@ -123,6 +128,10 @@ pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
     // PIV with protocol 5 (iSCSI).
     let [high, low] = identity.target_port.to_be_bytes();
     descriptor(0x51, 0x94, &[0, 0, high, low]);
+    if identity.alua {
+        // The group of that one port, which has its number.
+        descriptor(0x51, 0x95, &[0, 0, high, low]);
+    }
     if !identity.target_name.is_empty() {
         // A designator's length is one byte: names are cut to the 223 bytes of the longest iSCSI name.
         let mut name = identity.target_name;
@@ -288,6 +297,7 @@ mod tests {
             revision: "1",
             removable: true,
             third_party_copy: true,
+            tpgs: 0,
         });
         assert_eq!((data.len(), usize::from(data[4]) + 5, data[1], data[5]), (96, 96, 0x80, 0x08));
         assert_eq!(&data[8..36], b"BRUNT   memorylun with a1   ");
@@ -314,6 +324,7 @@ mod tests {
             naa: [0x30, 0, 0, 0, 0, 0, 0, 1],
             target_name: "iqn.2026-11.io.brunt:t0",
             target_port: 1,
+            alua: false,
         });
         let (mut at, mut kinds) = (0, Vec::new());
         while at < body.len() {
@@ -332,6 +343,7 @@ mod tests {
                 naa: [0x30, 0, 0, 0, 0, 0, 0, 1],
                 target_name: &target_name,
                 target_port: 1,
+                alua: false,
             });
             let (mut at, mut count) = (0, 0);
             while at < body.len() {

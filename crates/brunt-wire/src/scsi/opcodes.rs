@@ -28,6 +28,10 @@ pub enum Which {
     Thin,
     /// Ones with removable media.
     Removable,
+    /// Ones with asymmetric access.
+    Alua,
+    /// Ones whose access initiators may change.
+    ExplicitAlua,
 }
 
 /// One command.
@@ -141,8 +145,10 @@ pub const OPCODES: &[CommandDescriptor] = &[
     action("READ CAPACITY(16)", &[op::SERVICE_ACTION_IN_16, op::SA_READ_CAPACITY_16, 0, 0, 0, 0, 0, 0, 0, 0, F, F, F, F, 0, C], Persistent, All, SHORT),
     action("GET LBA STATUS", &[op::SERVICE_ACTION_IN_16, op::SA_GET_LBA_STATUS, F, F, F, F, F, F, F, F, F, F, F, F, 0, C], Read, All, SHORT),
     row("REPORT LUNS", &[op::REPORT_LUNS, 0, F, 0, 0, 0, F, F, F, F, 0, C], Always, All, SHORT),
+    action("REPORT TARGET PORT GROUPS", &[op::MAINTENANCE_IN, 0xe0 | op::SA_REPORT_TARGET_PORT_GROUPS, 0, 0, 0, 0, F, F, F, F, 0, C], Always, Which::Alua, SHORT),
     action("REPORT SUPPORTED OPERATION CODES", &[op::MAINTENANCE_IN, op::SA_REPORT_SUPPORTED_OPERATION_CODES, 0x87, F, F, F, F, F, F, F, 0, C], Read, All, SHORT),
     action("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", &[op::MAINTENANCE_IN, op::SA_REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS, 0x80, 0, 0, 0, F, F, F, F, 0, C], Read, All, SHORT),
+    action("SET TARGET PORT GROUPS", &[op::MAINTENANCE_OUT, op::SA_SET_TARGET_PORT_GROUPS, 0, 0, 0, 0, F, F, F, F, 0, C], Persistent, Which::ExplicitAlua, SHORT),
     row("READ(12)", &[op::READ_12, 0x18, F, F, F, F, F, F, F, F, 0, C], Read, All, SHORT),
     row("WRITE(12)", &[op::WRITE_12, 0x18, F, F, F, F, F, F, F, F, 0, C], Write, All, SHORT),
     row("WRITE AND VERIFY(12)", &[op::WRITE_AND_VERIFY_12, 0x16, F, F, F, F, F, F, F, F, 0, C], Write, All, LONG),

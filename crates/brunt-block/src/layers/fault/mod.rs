@@ -123,6 +123,10 @@ impl Backend for FaultBackend {
         self.inner.look()
     }
 
+    fn resize(&self, size_bytes: u64) -> std::io::Result<()> {
+        self.inner.resize(size_bytes)
+    }
+
     fn handles(&self) -> Handles {
         let own: Arc<dyn Controllable> = Arc::<FaultSwitch>::clone(&self.switch);
         let own = (self.switch.name().to_string(), own);

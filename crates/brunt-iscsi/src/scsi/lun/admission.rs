@@ -32,6 +32,9 @@ impl LogicalUnit {
         {
             return Err(Refused::Check(attention.sense()));
         }
+        if flags & flag::UNREACHABLE != 0 {
+            self.reachable(&nexus.nexus, cdb)?;
+        }
         if flags & (flag::DENY_READ | flag::DENY_WRITE | flag::DENY_ALL) != 0 && conflicts(flags, row, cdb) {
             return Err(Refused::Conflict);
         }
@@ -71,6 +74,9 @@ impl LogicalUnit {
         let mut state = self.state();
         let entry = state.nexuses.iter_mut().find(|entry| entry.shared.nexus.id == nexus)?;
         let attention = entry.attentions.pop();
+        if attention == Some(Attention::AsymmetricAccessStateChanged) {
+            self.access_told.fetch_add(1, Ordering::Relaxed);
+        }
         self.refresh(&state);
         attention
     }
@@ -144,6 +150,7 @@ pub(in crate::scsi) fn needs_medium(opcode: u8) -> bool {
             | op::START_STOP_UNIT
             | op::PREVENT_ALLOW_MEDIUM_REMOVAL
             | op::MAINTENANCE_IN
+            | op::MAINTENANCE_OUT
             | op::RECEIVE_COPY_RESULTS
     )
 }

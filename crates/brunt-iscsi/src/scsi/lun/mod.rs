@@ -3,9 +3,10 @@
 //! own threads; the one rule: the request path reads the atomics here ([`LogicalUnit::gate`], the
 //! nexus's flags) and takes no lock unless one of them says that something is the matter.
 //!
-//! [`options`] is what a unit is made with, [`disk`] what its medium does to it, [`admission`] whether a command may go on, [`reservations`] the
+//! [`options`] is what a unit is made with, [`disk`] what its medium does to it, [`access`] through which ports it is reached, [`admission`] whether a command may go on, [`reservations`] the
 //! commands about reservations. Here is the state, and the commands that read or change it.
 
+mod access;
 mod admission;
 mod disk;
 mod options;
@@ -16,13 +17,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use brunt_block::{Backend, Inline};
+use brunt_wire::scsi::alua::{PortGroup, StatusCode};
 use brunt_wire::scsi::cdb::{self, Cdb, op};
 use brunt_wire::scsi::copy;
 use brunt_wire::scsi::inquiry::{self, DeviceIdentification};
 use brunt_wire::scsi::mode::{self, ModeSettings};
 use brunt_wire::scsi::opcodes::Which;
-use brunt_wire::scsi::sense::Sense;
 
+pub use access::{AccessReport, Alua, NoSuchGroup};
 #[cfg(test)]
 pub(super) use admission::needs_medium;
 pub use disk::DiskEvent;
@@ -73,6 +75,8 @@ pub(super) mod flag {
     pub const DENY_WRITE: u32 = 4;
     /// Somebody else's RESERVE refuses nearly everything.
     pub const DENY_ALL: u32 = 8;
+    /// The port that it comes through is not active.
+    pub const UNREACHABLE: u32 = 16;
 }
 
 /// The part of a nexus that its connections look at for each command.
@@ -120,6 +124,8 @@ struct UnitState {
     /// AUSE of the last SANITIZE.
     sanitize_unrestricted: bool,
     copies: VecDeque<CopyRecord>,
+    /// Groups of target ports, each with its state.
+    groups: Vec<PortGroup>,
     mailboxes: Vec<Weak<Mailbox>>,
 }
 
@@ -135,6 +141,10 @@ pub struct LogicalUnit {
     state: Mutex<UnitState>,
     map: OnceLock<Weak<LunMap>>,
     disk: DiskWatch,
+    /// Commands refused because of the state of a port.
+    access_refused: AtomicU64,
+    /// Nexuses told that such a state changed.
+    access_told: AtomicU64,
     /// Commands that must not be interleaved.
     pub(super) locks: RangeLocks,
     /// The SANITIZE at work, if any.
@@ -179,10 +189,13 @@ impl LogicalUnit {
                 sanitize_failed: false,
                 sanitize_unrestricted: false,
                 copies: VecDeque::new(),
+                groups: groups(&options),
                 mailboxes: Vec::new(),
             }),
             map: OnceLock::new(),
             disk: DiskWatch::default(),
+            access_refused: AtomicU64::new(0),
+            access_told: AtomicU64::new(0),
             locks: RangeLocks::default(),
             sanitize: Sanitize::default(),
             backend,
@@ -266,6 +279,7 @@ impl LogicalUnit {
                     naa: self.naa(),
                     target_name: "",
                     target_port: 0,
+                    alua: false,
                 };
                 let page = inquiry::device_identification(&identity);
                 let own = &page[4..4 + usize::from(page[3])];
@@ -280,6 +294,8 @@ impl LogicalUnit {
             Which::All => true,
             Which::Thin => self.options.thin,
             Which::Removable => self.options.removable,
+            Which::Alua => self.options.alua != Alua::Off,
+            Which::ExplicitAlua => self.options.alua.is_explicit(),
         }
     }
 
@@ -316,6 +332,8 @@ impl LogicalUnit {
             set(flag::DENY_READ, !allowed.read || reserved);
             set(flag::DENY_WRITE, !allowed.write || reserved);
             set(flag::DENY_ALL, reserved);
+            let access = state.access_of(entry.shared.nexus.target_port);
+            set(flag::UNREACHABLE, access::not_accessible(access).is_some());
             entry.shared.flags.store(bits, Ordering::Release);
         }
     }
@@ -367,6 +385,9 @@ impl LogicalUnit {
             op::INQUIRY => answers::inquiry(self, nexus, cdb),
             op::REQUEST_SENSE => Ok(self.request_sense(nexus, cdb)),
             op::REPORT_LUNS => {
+                if let Some(map) = self.map() {
+                    map.reported_to(nexus.id);
+                }
                 let report = || self.map().map_or_else(|| vec![0; 8], |map| map.report());
                 answers::report_luns(cdb, report)
             }
@@ -382,6 +403,9 @@ impl LogicalUnit {
             op::READ_DEFECT_DATA_10 | op::READ_DEFECT_DATA_12 => Ok(answers::read_defect_data(cdb)),
             op::MAINTENANCE_IN if cdb[1] & 0x1f == op::SA_REPORT_SUPPORTED_OPERATION_CODES => {
                 answers::supported_opcodes(self, cdb)
+            }
+            op::MAINTENANCE_IN if cdb[1] & 0x1f == op::SA_REPORT_TARGET_PORT_GROUPS => {
+                self.report_groups(cdb)
             }
             op::MAINTENANCE_IN => answers::supported_task_management(cdb),
             op::RESERVE_6 | op::RESERVE_10 => self.reserve(nexus),
@@ -399,7 +423,7 @@ impl LogicalUnit {
             Some(attention) => attention.sense(),
             None if gate & gate::SANITIZING != 0 => self.sanitize.sense(),
             None if gate & gate::NO_MEDIUM != 0 => answers::no_medium(),
-            None => Sense::default(),
+            None => self.access_sense(nexus).unwrap_or_default(),
         };
         answers::request_sense(cdb, &sense)
     }
@@ -516,6 +540,34 @@ impl LogicalUnit {
         Ok(())
     }
 
+    /// Other units of the target came or went.
+    pub(super) fn luns_changed(&self) {
+        let mut state = self.state();
+        for entry in &mut state.nexuses {
+            entry.attentions.push(Attention::ReportedLunsDataHasChanged);
+        }
+        self.refresh(&state);
+    }
+
+    /// An I_T nexus knows which units there are.
+    pub(super) fn luns_reported_to(&self, nexus: u64) {
+        let mut state = self.state();
+        if let Some(entry) = state.nexuses.iter_mut().find(|entry| entry.shared.nexus.id == nexus) {
+            entry.attentions.forget(Attention::ReportedLunsDataHasChanged);
+        }
+        self.refresh(&state);
+    }
+
+    /// Has every connection look at what it has to do.
+    pub(super) fn wake_connections(&self) {
+        self.state().mailboxes.iter().filter_map(Weak::upgrade).for_each(|mailbox| mailbox.wake());
+    }
+
+    /// Whether connections have it open.
+    pub fn is_open(&self) -> bool {
+        !self.state().nexuses.is_empty()
+    }
+
     /// Sends a request to every connection but `except`.
     pub(super) fn broadcast(&self, request: &AbortRequest, except: &Arc<Mailbox>) {
         self.post(&self.state(), request, Some(except));
@@ -561,6 +613,11 @@ impl std::fmt::Debug for LogicalUnit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "LogicalUnit({}, {} blocks)", self.backend.info().name, self.blocks())
     }
+}
+
+fn groups(options: &LunOptions) -> Vec<PortGroup> {
+    let ports = options.target_ports.iter();
+    ports.map(|(id, state)| PortGroup { id: *id, state: *state, status: StatusCode::None }).collect()
 }
 
 fn default_settings(options: &LunOptions) -> ModeSettings {

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use brunt_block::DeviceInfo;
 use brunt_core::Clock;
+use brunt_wire::scsi::alua::AccessState;
 use brunt_wire::scsi::cdb::op;
 use brunt_wire::scsi::persistent::OUT_LIST_BYTES_MAX;
 
+use super::access::Alua;
 use crate::scsi::store::ReservationStore;
 
 /// UNMAP takes so many descriptors.
@@ -42,8 +44,11 @@ pub struct LunOptions {
     pub rotational: bool,
     /// iSCSI name of the target, for the device identification page; empty: left out.
     pub target_name: String,
-    /// Relative target port identifiers (portal group tags) of the target.
-    pub target_ports: Vec<u16>,
+    /// Relative target port identifiers of the target, which are its portal group tags and the numbers of its target
+    /// port groups: one port each. With the state in which each begins.
+    pub target_ports: Vec<(u16, AccessState)>,
+    /// Who changes those states.
+    pub alua: Alua,
     /// Where reservations with APTPL are kept; none: APTPL is refused.
     pub store: Option<Arc<dyn ReservationStore>>,
     /// SANITIZE goes no faster than this, as a disk's does; none: as fast as the backend.
@@ -65,7 +70,8 @@ impl Default for LunOptions {
             write_cache: false,
             rotational: false,
             target_name: String::new(),
-            target_ports: vec![1],
+            target_ports: vec![(1, AccessState::ActiveOptimized)],
+            alua: Alua::default(),
             store: None,
             sanitize_bytes_per_second: None,
             clock: Clock::Monotonic,

@@ -65,7 +65,8 @@ impl LogicalUnit {
         }
         let mut state = self.state();
         let mut next = state.reservations.clone();
-        let ports = &self.options.target_ports;
+        let ports: Vec<u16> = self.options.target_ports.iter().map(|(port, _)| *port).collect();
+        let ports = &ports;
         let effects =
             next.out(&pair_of(nexus), action, cdb[2], &list, ports).map_err(|refusal| match refusal {
                 ReservationRefusal::Conflict => Refused::Conflict,

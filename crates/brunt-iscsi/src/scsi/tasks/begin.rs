@@ -35,9 +35,9 @@ impl TaskSet {
         let gate = self.unit.gate();
         let flags = self.nexus.flags.load(Ordering::Acquire);
         let (refusing_flags, refusing_gate) = if write {
-            (flag::ATTENTION | flag::DENY_WRITE, gate::CLOSED | gate::PROTECTED)
+            (flag::ATTENTION | flag::DENY_WRITE | flag::UNREACHABLE, gate::CLOSED | gate::PROTECTED)
         } else {
-            (flag::ATTENTION | flag::DENY_READ, gate::CLOSED)
+            (flag::ATTENTION | flag::DENY_READ | flag::UNREACHABLE, gate::CLOSED)
         };
         if (flags & refusing_flags != 0 || gate & refusing_gate != 0)
             && let Err(refused) = self.admit(cdb)

@@ -86,7 +86,7 @@ impl TaskSet {
         Some(self.finish_now(slot, Ok(DataIn::None)))
     }
 
-    /// What to do with the data that a command collected.
+    /// What to do with the data that a command collected. (Long because it is a table: a few lines for each command.)
     fn job_for(&mut self, cdb: &Cdb, slot: usize, data: Buf) -> Result<CollectedPlan, Refused> {
         let task = self.tasks[slot].as_ref().expect("still there");
         let (range, lock) = (task.range, task.lock);
@@ -100,6 +100,10 @@ impl TaskSet {
             }
             op::PERSISTENT_RESERVE_OUT => {
                 self.unit.persistent_reserve_out(&self.nexus.nexus, cdb, &data)?;
+                Ok(CollectedPlan::Answer(DataIn::None))
+            }
+            op::MAINTENANCE_OUT => {
+                self.unit.set_groups(&self.nexus.nexus, &data)?;
                 Ok(CollectedPlan::Answer(DataIn::None))
             }
             op::UNMAP => self.unmap(&data),

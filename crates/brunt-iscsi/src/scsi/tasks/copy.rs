@@ -113,7 +113,7 @@ impl TaskSet {
             return Some(Arc::clone(&self.unit));
         }
         let map = self.unit.map()?;
-        map.iter().map(|(_, unit)| unit).find(|unit| names(unit)).cloned()
+        map.units().into_iter().map(|(_, unit)| unit).find(|unit| names(unit))
     }
 
     /// As in [`Io::device`]; opened when first needed.

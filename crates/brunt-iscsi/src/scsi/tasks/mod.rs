@@ -112,6 +112,19 @@ impl TaskSet {
         self.by_tag.len() as u32
     }
 
+    /// Whether the command of this tag is one of them.
+    pub fn has(&self, tag: u64) -> bool {
+        self.by_tag.contains_key(&tag)
+    }
+
+    /// Lets go of the units that copies reached, when none is under way: they may have left the target.
+    pub fn forget_others(&mut self) {
+        if self.by_tag.is_empty() {
+            self.others.clear();
+            self.other_batches.clear();
+        }
+    }
+
     /// Hands queued requests to the device: once before [`Ring::enter`].
     pub fn submit(&mut self) {
         if !self.batch.is_empty() {

@@ -35,6 +35,7 @@ impl TaskSet {
                 parameters(cdb::list_length(cdb))
             }
             op::PERSISTENT_RESERVE_OUT => parameters(cdb::be32(cdb, 5)),
+            op::MAINTENANCE_OUT => parameters(cdb::be32(cdb, 6)),
             op::UNMAP => {
                 // Without anchored blocks there is nothing to anchor.
                 if cdb[1] & 0x01 != 0 {

@@ -13,6 +13,7 @@ use brunt_wire::scsi::cdb::{be16, be32, be64, op};
 use brunt_wire::scsi::opcodes::OPCODES;
 use brunt_wire::scsi::sense::{ScsiStatus, key};
 
+mod access;
 mod management;
 mod transfers;
 mod unit;
@@ -64,18 +65,27 @@ static NEXUS: AtomicU32 = AtomicU32::new(1);
 
 impl Client {
     fn new(unit: &Arc<LogicalUnit>, name: &str) -> Client {
-        let mut client = Client::fresh(unit, name);
+        Client::through(unit, name, 1)
+    }
+
+    /// Through this port of the target.
+    fn through(unit: &Arc<LogicalUnit>, name: &str, target_port: u16) -> Client {
+        let mut client = Client::attached(unit, name, target_port);
         // The attention that every nexus starts with.
         assert_eq!(client.code(&[0; 6]), (key::UNIT_ATTENTION, 0x29, 0x00));
         client
     }
 
     fn fresh(unit: &Arc<LogicalUnit>, name: &str) -> Client {
+        Client::attached(unit, name, 1)
+    }
+
+    fn attached(unit: &Arc<LogicalUnit>, name: &str, target_port: u16) -> Client {
         let ring = Ring::new(RingConfig { arena_bytes: 0, ..RingConfig::default() }).expect("a ring");
         let nexus = Nexus {
             id: u64::from(NEXUS.fetch_add(1, Ordering::Relaxed)),
             initiator_port: format!("iqn.2026-11.io.brunt:{name},i,0x00023d000001"),
-            target_port: 1,
+            target_port,
         };
         let set = TaskSet::open(unit, &ring, &nexus, 64).expect("memory opens");
         Client { ring, set, tag: 0 }

@@ -225,8 +225,8 @@ fn fill_and_unmap() {
 fn extended_copy() {
     let named = |serial: &str| LunOptions { serial: serial.to_string(), ..LunOptions::default() };
     let map = LunMap::new(vec![(0, unit(true, named("one"))), (1, unit(false, named("two")))]);
-    let mut c = Client::new(map.get(0).unwrap(), "a");
-    let mut other = Client::new(map.get(1).unwrap(), "a");
+    let mut c = Client::new(&map.get(0).unwrap(), "a");
+    let mut other = Client::new(&map.get(1).unwrap(), "a");
     let target = |unit: u16| {
         let mut d = vec![0xe4, 0, 0, 0, 0x01, 0x03, 0, 8];
         d.extend_from_slice(&map.get(unit).unwrap().naa());

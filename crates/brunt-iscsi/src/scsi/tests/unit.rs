@@ -7,7 +7,7 @@ use super::*;
 fn identity() {
     let units = vec![(1, unit(true, thin())), (0, unit(true, LunOptions::default()))];
     let map = LunMap::new(units);
-    let mut c = Client::fresh(map.get(1).unwrap(), "a");
+    let mut c = Client::fresh(&map.get(1).unwrap(), "a");
     let report = [op::REPORT_LUNS, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
     // None of these takes the unit attention away.
     let luns = c.good(&report, &[]);
@@ -39,7 +39,7 @@ fn identity() {
 
     let unknown = |cdb: &[u8]| {
         let attribute = TaskAttribute::Simple;
-        map.answer_unknown(&TransportCommand { tag: 7, cdb, attribute, data_out_len: 0, data_in_len: 255 })
+        map.answer_unknown(9, &TransportCommand { tag: 7, cdb, attribute, data_out_len: 0, data_in_len: 255 })
     };
     assert!(
         matches!(unknown(&[op::INQUIRY, 0, 0, 0, 36, 0]).data_in, DataIn::Bytes(b) if b[0] == 0x7f && b.len() == 36)
@@ -49,6 +49,26 @@ fn identity() {
         matches!(unknown(&[op::REQUEST_SENSE, 0, 0, 0, 18, 0]).data_in, DataIn::Bytes(b) if b[12] == 0x25)
     );
     assert_eq!(unknown(&[0; 6]).sense.unwrap().asc, 0x25);
+}
+
+/// Whoever stays is told of LUNs that came or went, once, unless it asks for the list first.
+#[test]
+fn luns_come_and_go() {
+    let map = LunMap::new(vec![(0, unit(true, thin())), (1, unit(true, thin()))]);
+    let mut first = Client::new(&map.get(0).unwrap(), "a");
+    let mut other = Client::new(&map.get(0).unwrap(), "b");
+    let changed = (key::UNIT_ATTENTION, 0x3f, 0x0e);
+    map.change(&[1], vec![(1, unit(true, thin())), (5, unit(true, thin()))]);
+    assert_eq!((first.code(&[0; 6]), first.code(&[0; 6])), (changed, GOOD));
+    let report = [op::REPORT_LUNS, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+    let luns = other.good(&report, &[]);
+    assert_eq!((luns.len(), luns[9], luns[17], luns[25]), (32, 0, 1, 5));
+    assert_eq!(other.code(&[0; 6]), GOOD);
+    let gone = map.change(&[0], Vec::new());
+    assert_eq!(gone.len(), 1);
+    assert!(gone[0].1.is_open() && map.get(0).is_none());
+    drop((first, other));
+    assert!(!gone[0].1.is_open());
 }
 
 /// The report of commands is the truth: what it lists is not "invalid operation code",

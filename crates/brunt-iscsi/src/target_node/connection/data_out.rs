@@ -105,7 +105,8 @@ impl TargetConnection {
         if let (Some(at), Some(lun)) = (task.inline, task.lun)
             && end <= limit
         {
-            return Destination::Inline(lun, at + u64::from(offset));
+            let (tag, offset) = (self.tasks.tag(slot), at + u64::from(offset));
+            return Destination::Inline { lun, tag, offset };
         }
         if task.inline.is_some() {
             task.failed = Some(INCORRECT_AMOUNT);

@@ -88,8 +88,15 @@ pub enum Destination {
     Control,
     /// Into this buffer, from the offset on.
     Buf(Buf, usize),
-    /// Into the medium of a logical unit, from the offset on.
-    Inline(u16, u64),
+    /// Into the medium of a logical unit, from the offset on, for the command of this tag.
+    Inline {
+        /// The unit's number when the command came.
+        lun: u16,
+        /// The command's.
+        tag: u64,
+        /// In bytes from the start of the medium.
+        offset: u64,
+    },
 }
 
 /// A data segment that has arrived where [`Destination`] said.

@@ -175,7 +175,7 @@ impl Bench {
                 buf[start..start + data.len()].copy_from_slice(data);
                 c.on_data(Received::Buf(buf), digest_ok, cx);
             }
-            Destination::Inline(_, offset) => {
+            Destination::Inline { offset, .. } => {
                 cx.io.medium[offset as usize..offset as usize + data.len()].copy_from_slice(data);
                 c.on_data(Received::Elsewhere, digest_ok, cx);
             }

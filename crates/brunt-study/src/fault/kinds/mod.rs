@@ -1,6 +1,7 @@
 //! The table of faults: one file and one line here for each kind. Experiment files, their schema, the checks,
 //! the schedule and `docs/faults.md` all use this table.
 
+mod access;
 mod cpu;
 mod freeze;
 mod kill;
@@ -69,6 +70,7 @@ kinds! {
     link::LinkSet,
     partition::Partition,
     reset::Reset,
+    access::Access,
     freeze::Freeze,
     kill::Kill,
     #[cfg(test)] test_only::TestOnly,

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brunt_iscsi::chap::{ChapUser, Credentials};
-use brunt_iscsi::scsi::LogicalUnit;
+use brunt_iscsi::scsi::{AccessState, Alua, LogicalUnit};
 use brunt_iscsi::target_node::{Portal, chap_user};
+use brunt_study::control::PortState;
 
-use super::file::{Misplaced, PortalEntry, TargetEntry, TargetFile};
+use super::file::{AluaWord, Misplaced, PortalEntry, TargetEntry, TargetFile};
 use super::lun::{self, LunWords};
 use crate::cli::Failure;
 
@@ -28,26 +29,38 @@ pub struct BuiltTarget {
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn targets(file: &TargetFile) -> Result<Vec<BuiltTarget>, Misplaced> {
+pub fn targets(file: &TargetFile, ports: &Ports) -> Result<Vec<BuiltTarget>, Misplaced> {
     let described = describe(file)?;
-    let mut built = Vec::new();
-    for (index, (target, luns)) in file.targets.iter().zip(described).enumerate() {
-        let mut units = BTreeMap::new();
-        for (number, words) in luns {
-            let (key, text) =
-                target.luns.iter().find(|(key, _)| key.parse() == Ok(number)).expect("just read");
-            let unit = lun::open(text, &words, number, &target.name)
-                .map_err(|failure| lun_is_wrong(index, key, failure))?;
-            units.insert(number, unit);
-        }
-        let users = users_of(target).map_err(|failure| wrong(index, "chap", failure))?;
-        built.push(BuiltTarget { name: target.name.clone(), users, units });
+    let targets = file.targets.iter().zip(described).enumerate();
+    targets.map(|(index, (entry, luns))| target(index, entry, luns, ports)).collect()
+}
+
+/// Opens one target, whose LUNs were described.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn target(
+    index: usize,
+    entry: &TargetEntry,
+    luns: BTreeMap<u16, LunWords>,
+    ports: &Ports,
+) -> Result<BuiltTarget, Misplaced> {
+    let mut units = BTreeMap::new();
+    for (number, words) in luns {
+        let key = number.to_string();
+        let unit = lun::open(&entry.luns[&key], &words, number, &entry.name, ports)
+            .map_err(|failure| lun_is_wrong(index, &key, failure))?;
+        units.insert(number, unit);
     }
-    Ok(built)
+    let users = users_of(entry).map_err(|failure| wrong(index, "chap", failure))?;
+    Ok(BuiltTarget { name: entry.name.clone(), users, units })
 }
 
 /// Reads the words of all LUNs, by target and number, and checks them and the names against each other.
-fn describe(file: &TargetFile) -> Result<Vec<BTreeMap<u16, LunWords>>, Misplaced> {
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn describe(file: &TargetFile) -> Result<Vec<BTreeMap<u16, LunWords>>, Misplaced> {
     let mut seen: Vec<SeenLun> = Vec::new();
     let mut all = Vec::new();
     for (index, target) in file.targets.iter().enumerate() {
@@ -78,11 +91,11 @@ fn describe(file: &TargetFile) -> Result<Vec<BTreeMap<u16, LunWords>>, Misplaced
     Ok(all)
 }
 
-fn wrong(index: usize, key: &str, failure: Failure) -> Misplaced {
+pub fn wrong(index: usize, key: &str, failure: Failure) -> Misplaced {
     Misplaced::at(&["target", &index.to_string(), key], failure)
 }
 
-fn lun_is_wrong(index: usize, key: &str, failure: Failure) -> Misplaced {
+pub fn lun_is_wrong(index: usize, key: &str, failure: Failure) -> Misplaced {
     Misplaced::at(&["target", &index.to_string(), "luns", key], failure)
 }
 
@@ -133,7 +146,11 @@ impl SeenLun {
     }
 }
 
-fn users_of(target: &TargetEntry) -> Result<Vec<ChapUser>, Failure> {
+/// Who may log in to a target.
+///
+/// # Errors
+/// The credentials are none.
+pub fn users_of(target: &TargetEntry) -> Result<Vec<ChapUser>, Failure> {
     let Some(chap) = &target.chap else { return Ok(Vec::new()) };
     Ok(vec![chap_pair(chap, target.mutual_chap.as_deref())?])
 }
@@ -186,7 +203,7 @@ fn credentials(text: &str) -> Result<Credentials, Failure> {
 /// The first that is none.
 pub fn portals(file: &TargetFile) -> Result<Vec<Portal>, Misplaced> {
     let mut portals = Vec::new();
-    for (index, PortalEntry { listen, advertise, group }) in file.portals.iter().enumerate() {
+    for (index, PortalEntry { listen, advertise, group, .. }) in file.portals.iter().enumerate() {
         let here = |key, failure| Misplaced::at(&["portal", &index.to_string(), key], failure);
         let address = address(listen).map_err(|failure| here("listen", failure))?;
         if let Some(text) = advertise {
@@ -195,6 +212,58 @@ pub fn portals(file: &TargetFile) -> Result<Vec<Portal>, Misplaced> {
         portals.push(Portal { listen: address, advertise: advertise.clone(), group: group.get() });
     }
     Ok(portals)
+}
+
+/// The ports through which LUNs are reached.
+#[derive(Clone)]
+pub struct Ports {
+    /// Target port groups, each with its state.
+    pub groups: BTreeMap<u16, PortState>,
+    pub alua: Alua,
+}
+
+/// The port groups of a file.
+///
+/// # Errors
+/// Portals of one group are said to begin in two states.
+pub fn ports(file: &TargetFile) -> Result<Ports, Misplaced> {
+    let mut groups = BTreeMap::new();
+    for (index, portal) in file.portals.iter().enumerate() {
+        let state = *groups.entry(portal.group.get()).or_insert(portal.state);
+        if state != portal.state {
+            let what = format!("{}: group {} is {state} already", portal.listen, portal.group);
+            let failure = Failure::usage(what).advise("give all portals of a group the same state");
+            return Err(Misplaced::at(&["portal", &index.to_string(), "state"], failure));
+        }
+        if file.alua == AluaWord::Off && portal.state != PortState::default() {
+            let failure = Failure::usage(format!("{}: a state needs ALUA", portal.listen))
+                .advise("omit the state, or alua = \"off\" (--alua off)");
+            return Err(Misplaced::at(&["portal", &index.to_string(), "state"], failure));
+        }
+    }
+    Ok(Ports { groups, alua: file.alua.alua() })
+}
+
+/// A state in SCSI's words.
+pub fn access_state(state: PortState) -> AccessState {
+    match state {
+        PortState::Optimized => AccessState::ActiveOptimized,
+        PortState::NonOptimized => AccessState::ActiveNonOptimized,
+        PortState::Standby => AccessState::Standby,
+        PortState::Unavailable => AccessState::Unavailable,
+        PortState::Transitioning => AccessState::Transitioning,
+    }
+}
+
+/// And back.
+pub fn port_state(state: AccessState) -> PortState {
+    match state {
+        AccessState::ActiveOptimized => PortState::Optimized,
+        AccessState::ActiveNonOptimized => PortState::NonOptimized,
+        AccessState::Standby => PortState::Standby,
+        AccessState::Unavailable => PortState::Unavailable,
+        AccessState::Transitioning => PortState::Transitioning,
+    }
 }
 
 /// The address that a portal's text names.
@@ -258,7 +327,7 @@ fn check_name(name: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file::{DEFAULT_PORTAL, first_group};
+    use super::super::file::DEFAULT_PORTAL;
     use super::*;
 
     fn file(targets: &[(&str, &[&str])]) -> TargetFile {
@@ -268,9 +337,7 @@ mod tests {
             mutual_chap: None,
             luns: luns.iter().enumerate().map(|(lun, text)| (lun.to_string(), text.to_string())).collect(),
         });
-        let portal =
-            PortalEntry { listen: DEFAULT_PORTAL.to_string(), advertise: None, group: first_group() };
-        TargetFile::of(vec![portal], targets.collect())
+        TargetFile::of(vec![PortalEntry::at(DEFAULT_PORTAL)], targets.collect())
     }
 
     /// LUNs that would be taken for one another, or spoil each other's data, are refused, in other targets as well.
@@ -301,7 +368,7 @@ mod tests {
     /// What is wrong is found where it is.
     #[test]
     fn keys_of_mistakes() {
-        let check = |file: &TargetFile, key: &[&str]| match targets(file) {
+        let check = |file: &TargetFile, key: &[&str]| match targets(file, &ports(file).ok().unwrap()) {
             Ok(_) => panic!("{file:?} is right"),
             Err(wrong) => assert_eq!(wrong.key, key),
         };

@@ -8,6 +8,8 @@ use std::path::Path;
 use brunt_block::Congestion;
 use brunt_core::Size;
 use brunt_iscsi::params::DigestPolicy;
+use brunt_iscsi::scsi::Alua;
+use brunt_study::control::PortState;
 use brunt_study::experiment::{mistake_in, read_toml};
 use serde::Deserialize;
 
@@ -26,6 +28,8 @@ pub struct TargetFile {
     pub discovery: DiscoveryEntry,
     #[serde(rename = "target")]
     pub targets: Vec<TargetEntry>,
+    #[serde(default)]
+    pub alua: AluaWord,
     #[serde(default)]
     pub header_digest: Digest,
     #[serde(default)]
@@ -47,6 +51,7 @@ impl TargetFile {
             portals,
             discovery: DiscoveryEntry::default(),
             targets,
+            alua: AluaWord::default(),
             header_digest: Digest::default(),
             data_digest: Digest::default(),
             max_sessions: default_sessions(),
@@ -66,6 +71,43 @@ pub struct PortalEntry {
     pub advertise: Option<String>,
     #[serde(default = "first_group")]
     pub group: NonZeroU16,
+    /// In which the group begins.
+    #[serde(default)]
+    pub state: PortState,
+}
+
+impl PortalEntry {
+    /// A portal in the first group.
+    pub fn at(listen: &str) -> PortalEntry {
+        PortalEntry {
+            listen: listen.to_string(),
+            advertise: None,
+            group: first_group(),
+            state: PortState::default(),
+        }
+    }
+}
+
+/// [`Alua`] as users say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AluaWord {
+    Off,
+    #[default]
+    Implicit,
+    Explicit,
+    Both,
+}
+
+impl AluaWord {
+    pub fn alua(self) -> Alua {
+        match self {
+            AluaWord::Off => Alua::Off,
+            AluaWord::Implicit => Alua::Implicit,
+            AluaWord::Explicit => Alua::Explicit,
+            AluaWord::Both => Alua::Both,
+        }
+    }
 }
 
 /// Who may ask for the targets' names.
@@ -118,7 +160,7 @@ impl Digest {
 pub const DEFAULT_PORTAL: &str = "127.0.0.1:3260";
 
 fn default_portals() -> Vec<PortalEntry> {
-    vec![PortalEntry { listen: DEFAULT_PORTAL.to_string(), advertise: None, group: first_group() }]
+    vec![PortalEntry::at(DEFAULT_PORTAL)]
 }
 
 fn default_sessions() -> NonZeroU16 {

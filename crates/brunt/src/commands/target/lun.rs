@@ -8,6 +8,7 @@ use brunt_block::open_url;
 use brunt_core::units::parse_size;
 use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunOptions};
 
+use super::build::{Ports, access_state};
 use crate::cli::Failure;
 use crate::devices;
 
@@ -90,11 +91,39 @@ pub fn parse(text: &str) -> Result<LunWords, Failure> {
     Ok(words)
 }
 
+/// The kind and options of a memory or null device, and its size in bytes.
+fn sized(url: &str) -> Option<(String, u64)> {
+    let (kind, rest) = url.split_once(':').filter(|(kind, _)| matches!(*kind, "memory" | "null"))?;
+    let (size, options) = rest.split_once('?').unwrap_or((rest, ""));
+    Some((format!("{kind}?{options}"), parse_size(size).ok()?))
+}
+
+/// The size in bytes that a description gives a memory or null device.
+pub fn memory_size(text: &str) -> Option<u64> {
+    sized(&parse(text).ok()?.url).map(|(_, size)| size)
+}
+
+/// Whether two descriptions differ in nothing but the size of their memory or null device: such a LUN is resized where
+/// others are replaced.
+pub fn differ_in_size(before: &str, after: &str) -> bool {
+    let (Ok(old), Ok(new)) = (parse(before), parse(after)) else { return false };
+    let kind = |words: &LunWords| sized(&words.url).map(|(kind, _)| kind);
+    let same_kind = kind(&old).is_some() && kind(&old) == kind(&new);
+    let rest = |words: LunWords| LunWords { url: String::new(), ..words };
+    same_kind && rest(old) == rest(new)
+}
+
 /// Opens a LUN.
 ///
 /// # Errors
 /// Its device does not open, or cannot be what its options promise.
-pub fn open(text: &str, words: &LunWords, lun: u16, target_name: &str) -> Result<Arc<LogicalUnit>, Failure> {
+pub fn open(
+    text: &str,
+    words: &LunWords,
+    lun: u16,
+    target_name: &str,
+    ports: &Ports,
+) -> Result<Arc<LogicalUnit>, Failure> {
     let words = words.clone();
     let backend =
         open_url(&words.url).map_err(|error| devices::open_failure(&error, format!("{text}: {error}")))?;
@@ -105,6 +134,8 @@ pub fn open(text: &str, words: &LunWords, lun: u16, target_name: &str) -> Result
         write_cache: words.write_back,
         serial: words.serial.unwrap_or_else(|| serial_of(target_name, lun)),
         target_name: target_name.to_string(),
+        target_ports: ports.groups.iter().map(|(group, state)| (*group, access_state(*state))).collect(),
+        alua: ports.alua,
         store: words.aptpl.map(|path| Arc::new(FileStore::new(path)) as _),
         sanitize_bytes_per_second: words.sanitize_bytes_per_second,
         ..LunOptions::default()
@@ -149,6 +180,21 @@ mod tests {
             LunWords { read_only: true, ..plain("array:raid0,[null:1M],[null:1M]") },
         );
         check("x,aptpl=/a/b", LunWords { aptpl: Some("/a/b".into()), ..plain("x") });
+    }
+
+    /// A disk in memory of another size is the same disk.
+    #[test]
+    fn sizes() {
+        let check = |before, after, same| assert_eq!(differ_in_size(before, after), same, "{before} {after}");
+        check("memory:1MiB,thin", "memory:2MiB,thin", true);
+        check("null:1MiB?fault=off", "null:4K?fault=off", true);
+        check("null:1MiB?fault=off", "null:4K", false);
+        check("memory:1MiB,thin", "memory:2MiB", false);
+        check("memory:1MiB", "null:1MiB", false);
+        check("disk.img", "disk.img,ro", false);
+        check("disk.img", "other.img", false);
+        assert_eq!(memory_size("memory:2MiB?fault=off,thin"), Some(2 << 20));
+        assert_eq!(memory_size("disk.img"), None);
     }
 
     /// Mistakes are named.

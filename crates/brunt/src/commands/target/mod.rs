@@ -2,27 +2,30 @@
 
 mod build;
 mod file;
+mod live;
 mod lun;
 mod orders;
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 use std::num::NonZeroU16;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use brunt_block::Congestion;
 use brunt_block::socket::SocketOptions;
 use brunt_core::Size;
 use brunt_core::units::{format_size, parse_size};
-use brunt_iscsi::scsi::LunMap;
-use brunt_iscsi::target_node::{Listener, ServedTarget, StartError, TargetConfig, TargetServer, TargetStats};
-use brunt_study::control::{self, Local};
+use brunt_iscsi::target_node::{Listener, StartError, TargetConfig, TargetServer, TargetStats};
+use brunt_study::control;
 use serde_json::json;
 
-use self::build::BuiltTarget;
 pub(super) use self::build::address;
-use self::file::{DEFAULT_PORTAL, Digest, DiscoveryEntry, Plan, PortalEntry, TargetEntry, TargetFile};
+use self::file::{
+    AluaWord, DEFAULT_PORTAL, Digest, DiscoveryEntry, Plan, PortalEntry, TargetEntry, TargetFile,
+};
+use self::live::Live;
 use super::role::Role;
 use crate::cli::{Done, Failure, Output};
 
@@ -32,7 +35,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Flags whose place a file takes.
-const SAID_BY_FILE: [&str; 13] = [
+const SAID_BY_FILE: [&str; 14] = [
+    "alua",
     "luns",
     "portals",
     "advertise",
@@ -62,13 +66,13 @@ pub struct Target {
     luns: Vec<String>,
 
     /// Serve what a TOML file describes: several targets, each with its LUNs and CHAP, and portals. docs/target.md
-    /// lists its keys. Replaces the flags that say the same.
+    /// lists its keys. Replaces the flags that say the same. SIGHUP has the file read again.
     #[arg(long, value_name = "FILE", conflicts_with_all = SAID_BY_FILE)]
     config: Option<PathBuf>,
 
     /// Address to listen on; port 0 picks a free port. Can be repeated. Portals of different groups (`,group=2`) lead
-    /// to different target ports; without it the group is 1.
-    #[arg(long = "portal", value_name = "ADDRESS:PORT[,group=N]", default_value = DEFAULT_PORTAL)]
+    /// to different target ports; without it the group is 1. `,state=standby` is the group's asymmetric access state.
+    #[arg(long = "portal", value_name = "ADDRESS:PORT[,group=N][,state=STATE]", default_value = DEFAULT_PORTAL)]
     portals: Vec<String>,
 
     /// Address that discovery gives for the portal, where initiators reach it under another one (NAT, a published
@@ -92,6 +96,11 @@ pub struct Target {
     /// Who may ask for the target's name and addresses (discovery); none: everyone [default: who may log in].
     #[arg(long, value_name = "USER:SECRET|@FILE|env:VARIABLE|none")]
     discovery_chap: Option<String>,
+
+    /// Who changes the asymmetric access states (ALUA) of target port groups: nobody (there are none), the target
+    /// (implicit: by --control or a fault), initiators (explicit: SET TARGET PORT GROUPS), or both.
+    #[arg(long, value_enum, default_value = "implicit", value_name = "WHO")]
+    alua: AluaWord,
 
     /// Header digest (CRC32C): never, only if the initiator requires it (allow), whenever the initiator supports it
     /// (prefer), or always (require).
@@ -119,8 +128,8 @@ pub struct Target {
     congestion: Option<Congestion>,
 
     /// Accept commands on standard input while serving: one JSON object per line, answered by one line on standard
-    /// output. Commands arm and disarm faults, switch retries on and off, fail and rebuild array members, and read
-    /// counters. Example: {"do":"arm","lun":0,"fault":"medium-error,p=0.5"}. The LUN's URL must include the matching
+    /// output. Commands arm and disarm faults, switch retries on and off, fail and rebuild array members, read
+    /// counters, and add, remove and resize LUNs. Example: {"do":"arm","lun":0,"fault":"medium-error,p=0.5"}. The LUN's URL must include the matching
     /// layer, such as memory:1GiB?fault=off.
     #[arg(long)]
     control: bool,
@@ -167,15 +176,20 @@ impl super::Subcommand for Target {
             )
             .advise("omit --json: --control answers in JSON anyway"));
         }
+        // Before anybody can know that it is there.
+        let hung_up = match self.config {
+            Some(_) => output.divert_hangup().map_err(Failure::failed)?,
+            None => Arc::default(),
+        };
         let plan = match &self.config {
             Some(path) => Plan::read(path)?,
             None => Plan::of_flags(self.described()?),
         };
         let wrong = |wrong| plan.failure(wrong);
         let config = config(&plan, output)?;
-        let mut targets = build::targets(&plan.file).map_err(wrong)?;
-        let handles = handles(&targets, output);
-        let served = targets.drain(..).map(serve).collect();
+        let ports = build::ports(&plan.file).map_err(wrong)?;
+        let targets = build::targets(&plan.file, &ports).map_err(wrong)?;
+        let served = targets.into_iter().map(|target| live::serve(target, output)).collect();
         let server = TargetServer::start(config, served).map_err(|error| match error {
             StartError::Listen { .. } => {
                 Failure::failed(error).advise("choose another portal; port 0 picks a free one")
@@ -191,15 +205,22 @@ impl super::Subcommand for Target {
                 output.note(format!("listening on {portal}"));
             }
         }
+        let addresses: Vec<String> = server.portals().iter().map(ToString::to_string).collect();
+        let live = Live::new(server, &plan, ports, self.config.clone(), output);
         if self.control {
-            take_orders(handles, output)?;
+            take_orders(&live, output)?;
         }
         while !output.is_interrupted() {
+            if hung_up.swap(false, Ordering::Relaxed) {
+                match live.reload() {
+                    Ok(said) => output.note(said),
+                    Err(failure) => output.note(format!("{}; nothing changed", failure.in_a_line())),
+                }
+            }
             std::thread::sleep(LOOK);
         }
-        let addresses: Vec<String> = server.portals().iter().map(ToString::to_string).collect();
-        let stats = server.shutdown(GRACE);
-        summarize(&stats, &plan.file, &addresses, output);
+        let stats = live.server.shutdown(GRACE);
+        summarize(&stats, &live.names(), &addresses, output);
         Ok(())
     }
 }
@@ -221,13 +242,8 @@ impl Target {
         }
         let mut portals = Vec::new();
         for (index, text) in self.portals.iter().enumerate() {
-            let (listen, group) = text.split_once(",group=").unwrap_or((text, "1"));
-            let group = group.parse().map_err(|_| {
-                Failure::usage(format!("--portal {text}: '{group}' is not a group"))
-                    .advise("write a number from 1 to 65535, such as 127.0.0.1:3261,group=2")
-            })?;
             let advertise = self.advertise.get(index).cloned();
-            portals.push(PortalEntry { listen: listen.to_string(), advertise, group });
+            portals.push(PortalEntry { advertise, ..portal(text)? });
         }
         let luns = self.luns.iter().enumerate().map(|(lun, text)| (lun.to_string(), text.clone()));
         let target = TargetEntry {
@@ -238,6 +254,7 @@ impl Target {
         };
         Ok(TargetFile {
             discovery: DiscoveryEntry { chap: self.discovery_chap.clone(), mutual_chap: None },
+            alua: self.alua,
             header_digest: self.header_digest,
             data_digest: self.data_digest,
             max_sessions: self.max_sessions,
@@ -247,6 +264,30 @@ impl Target {
             ..TargetFile::of(portals, vec![target])
         })
     }
+}
+
+/// A portal as `--portal` takes it.
+fn portal(text: &str) -> Result<PortalEntry, Failure> {
+    let mut words = text.split(',');
+    let mut portal = PortalEntry::at(words.next().unwrap_or_default());
+    for word in words {
+        let wrong = |advice: &str| {
+            Failure::usage(format!("--portal {text}: '{word}' is not understood")).advise(advice)
+        };
+        match word.split_once('=') {
+            Some(("group", group)) => {
+                let advice = "write a number from 1 to 65535, such as 127.0.0.1:3261,group=2";
+                portal.group = group.parse().map_err(|_| wrong(advice))?;
+            }
+            Some(("state", state)) => {
+                let advice = "write optimized, non-optimized, standby, unavailable or transitioning";
+                let parsed = serde_json::from_value(state.into());
+                portal.state = parsed.map_err(|_| wrong(advice))?;
+            }
+            _ => return Err(wrong("write group=N or state=STATE behind the address")),
+        }
+    }
+    Ok(portal)
 }
 
 /// How the server is made.
@@ -271,29 +312,9 @@ fn config(plan: &Plan, output: &Output) -> Result<TargetConfig, Failure> {
     Ok(config)
 }
 
-/// What can be driven in each target's LUNs, by the target's name.
-fn handles(targets: &[BuiltTarget], output: &Output) -> BTreeMap<String, Local> {
-    let mut all = BTreeMap::new();
-    for target in targets {
-        for (lun, unit) in &target.units {
-            for note in unit.backend().info().remarks() {
-                output.note(format!("LUN {lun}: {note}"));
-            }
-        }
-        let handles = target.units.iter().map(|(lun, unit)| (*lun, unit.backend().handles()));
-        all.insert(target.name.clone(), Local::new(handles));
-    }
-    all
-}
-
-fn serve(target: BuiltTarget) -> ServedTarget {
-    let map = LunMap::new(target.units.into_iter().collect());
-    ServedTarget { users: target.users, ..ServedTarget::new(target.name, map) }
-}
-
 /// Starts a thread that executes commands from standard input until end of file or process exit.
-fn take_orders(devices: BTreeMap<String, Local>, output: &Output) -> Done {
-    let output = output.clone();
+fn take_orders(live: &Arc<Live>, output: &Output) -> Done {
+    let (live, output) = (Arc::clone(live), output.clone());
     let work = move || {
         let mut input = std::io::stdin().lock();
         let mut line = Vec::new();
@@ -304,7 +325,7 @@ fn take_orders(devices: BTreeMap<String, Local>, output: &Output) -> Done {
             }
             let text = String::from_utf8_lossy(&line);
             if !text.trim().is_empty() {
-                output.line(orders::answer(&devices, text.trim()));
+                output.line(orders::answer(&live.names(), |name| live.local(name), text.trim()));
             }
             line.clear();
         }
@@ -313,7 +334,7 @@ fn take_orders(devices: BTreeMap<String, Local>, output: &Output) -> Done {
     thread.map(drop).map_err(|error| Failure::failed(format!("cannot start a thread for --control: {error}")))
 }
 
-fn summarize(stats: &TargetStats, file: &TargetFile, portals: &[String], output: &Output) {
+fn summarize(stats: &TargetStats, names: &[String], portals: &[String], output: &Output) {
     let c = &stats.counters;
     output.line(format_args!(
         "{} sessions, {} commands, {} read, {} written; {} digest errors, {} rejected PDUs, {} refused and {} dropped logins, {} broken connections",
@@ -328,8 +349,8 @@ fn summarize(stats: &TargetStats, file: &TargetFile, portals: &[String], output:
         stats.connections_broken,
     ));
     output.object(&json!({
-        "name": file.targets.first().map(|target| &target.name),
-        "names": file.targets.iter().map(|target| &target.name).collect::<Vec<_>>(),
+        "name": names.first(),
+        "names": names,
         "portals": portals,
         "sessions": stats.sessions,
         "connections": stats.connections,

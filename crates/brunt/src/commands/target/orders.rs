@@ -1,33 +1,35 @@
 //! Lines on the target's standard input (`--control`), and their answers. Called by the thread that reads them. The
 //! one rule: every line is answered, with what would be right where it was wrong.
 
-use std::collections::BTreeMap;
-
 use brunt_study::control::{Local, Reason, Refusal, Reply};
 use serde_json::Value;
 
 /// Carries out a line; the answer is one. `"target":"iqn…"` says whose LUN is meant where there are several targets.
-pub fn answer(targets: &BTreeMap<String, Local>, line: &str) -> String {
+pub fn answer(targets: &[String], local: impl Fn(&str) -> Local, line: &str) -> String {
     let Ok(Value::Object(mut message)) = serde_json::from_str(line) else {
         // Whoever it is for, it is none.
         return Local::new([]).line(line);
     };
-    match addressee(targets, message.remove("target")) {
-        Ok(local) => local.line(&Value::Object(message).to_string()),
+    let named = message.remove("target");
+    // All of them read their file.
+    let any = message.get("do").is_some_and(|what| what == "reload");
+    match addressee(targets, named, any) {
+        Ok(name) => local(name).line(&Value::Object(message).to_string()),
         Err(refusal) => Reply::Refused(refusal).to_line(),
     }
 }
 
-fn addressee(targets: &BTreeMap<String, Local>, named: Option<Value>) -> Result<&Local, Refusal> {
-    let names = || targets.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let mut all = targets.values();
-    match (named, all.next(), all.next()) {
-        (Some(Value::String(name)), ..) => targets.get(&name).ok_or_else(|| {
-            Reason::NoTarget.because(format!("unknown target {name}; the targets are {}", names()))
-        }),
-        (Some(other), ..) => Err(Reason::Unreadable.because(format!("\"target\" is a name, not {other}"))),
-        (None, Some(only), None) => Ok(only),
-        (None, ..) => Err(Reason::NoTarget
+fn addressee(targets: &[String], named: Option<Value>, any: bool) -> Result<&str, Refusal> {
+    let names = || targets.join(", ");
+    match (named, targets) {
+        (Some(Value::String(name)), _) => {
+            let known = targets.iter().find(|target| **target == name);
+            let unknown = || format!("unknown target {name}; the targets are {}", names());
+            known.map(String::as_str).ok_or_else(|| Reason::NoTarget.because(unknown()))
+        }
+        (Some(other), _) => Err(Reason::Unreadable.because(format!("\"target\" is a name, not {other}"))),
+        (None, [first, rest @ ..]) if any || rest.is_empty() => Ok(first),
+        (None, _) => Err(Reason::NoTarget
             .because(format!("there are several targets; add \"target\", which is one of {}", names()))),
     }
 }
@@ -39,13 +41,13 @@ mod tests {
 
     #[test]
     fn lines_are_addressed() {
-        let local = |url| Local::new([(0, open_url(url).unwrap().handles())]);
-        let two = BTreeMap::from([
-            ("iqn.a".to_string(), local("null:1MiB?fault=off")),
-            ("iqn.b".to_string(), local("null:1MiB")),
-        ]);
+        let local = |name: &str| {
+            let url = if name == "iqn.a" { "null:1MiB?fault=off" } else { "null:1MiB" };
+            Local::new([(0, open_url(url).unwrap().handles())])
+        };
+        let two = ["iqn.a".to_string(), "iqn.b".to_string()];
         let check = |line: &str, said: &str| {
-            let answer = answer(&two, line);
+            let answer = answer(&two, local, line);
             assert!(answer.contains(said), "{line}: {answer}");
         };
         check(r#"{"do":"arm","lun":0,"target":"iqn.a","fault":"busy"}"#, r#"{"answer":"armed","id":1}"#);
@@ -55,7 +57,7 @@ mod tests {
         check(r#"{"do":"status","lun":0,"target":7}"#, "unreadable");
         check("nonsense", "unreadable");
         check(r#"{"do":"status","target":"iqn.a"}"#, "missing field `lun`");
-        let one = BTreeMap::from([("iqn.a".to_string(), local("null:1MiB"))]);
-        assert!(super::answer(&one, r#"{"do":"status","lun":0}"#).contains("status"));
+        check(r#"{"do":"reload"}"#, "no-server");
+        assert!(answer(&two[..1], local, r#"{"do":"status","lun":0}"#).contains("status"));
     }
 }

@@ -1,0 +1,199 @@
+//! `access`: puts a target port group of a served target into another asymmetric access state (ALUA): what a
+//! controller of an array does to its paths when it fails over or reboots.
+//!
+//! The rule: it is shown by the run's own requests, which are refused because of the state or told of the change; the
+//! state before comes back when it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+use brunt_lab::Proof;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::freeze::Freeze;
+use super::kill::Kill;
+use crate::control::{AccessAnswer, Command, Controls, PortState, Reply};
+use crate::fault::driver::{DriverError, FaultDriver};
+use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::written::written;
+
+pub(super) const INFO: Info = Info {
+    keys: &["access", "group"],
+    help: "puts a target port group of a served target into another asymmetric access state (ALUA): `non-optimized`, `standby`, `unavailable` or `transitioning`",
+    proof: "the commands that the target refused because of the state, or the initiators that it told of the change, and later that the group is in its state from before",
+    example: "target = \"disk\"\naccess = \"transitioning\"\nat = \"5s\"\nfor = \"2s\"",
+};
+
+/// A `[[fault]]` of this kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Access {
+    /// Asymmetric access state (ALUA) of a target port group of a target that the experiment serves.
+    pub access: PortState,
+    /// With `access`: number of the target port group; default: 1, the group of a target's only portal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u16>,
+}
+
+impl Access {
+    fn group(&self) -> u16 {
+        self.group.unwrap_or(1)
+    }
+}
+
+impl Kind for Access {
+    fn about(&self) -> About {
+        About::Process
+    }
+
+    fn what(&self) -> String {
+        format!("port group {} {}", self.group(), self.access)
+    }
+
+    fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
+        if stage.role(&common.target).is_none_or(|role| role.luns().is_none()) {
+            let what = "it needs a target that the experiment serves over iSCSI";
+            return Err(Mistake::new("access", what, "write serve = \"memory:1GiB\" for the target"));
+        }
+        // The experiment gives its targets one portal, which is in group 1.
+        if self.group() != 1 {
+            let what = format!("the target has no port group {}", self.group());
+            return Err(Mistake::new("group", what, "omit group, or write group = 1"));
+        }
+        if self.access == PortState::Optimized {
+            let what = "groups are optimized without a fault";
+            let help = "write non-optimized, standby, unavailable or transitioning";
+            return Err(Mistake::new("access", what, help));
+        }
+        Ok(())
+    }
+
+    fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
+        if !pair.same_target() {
+            return None;
+        }
+        if let Some(other) = pair.other_as::<Access>() {
+            let why = "a port group is in one state at a time";
+            return (self.group() == other.group())
+                .then(|| Together::refused(why, "make them consecutive"))
+                .flatten();
+        }
+        let away = pair.other_as::<Kill>().is_some() || pair.other_as::<Freeze>().is_some();
+        let why = "the state cannot be changed back while the target's process is away, and is lost when it is killed";
+        away.then(|| Together::refused(why, "make them consecutive")).flatten()
+    }
+
+    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+        let controls = scene.controls(&common.target, false)?;
+        let (group, state) = (self.group(), self.access);
+        // A target without such a group is said before the first run.
+        ask(&*controls, None)?.state_of(group)?;
+        Ok(Prepared::new(move || {
+            let controls = Arc::clone(&controls);
+            Ok(Box::new(AccessFault { controls, group, state, put: None, last: None }))
+        }))
+    }
+}
+
+/// Sets a group's state, or only asks.
+fn ask(controls: &dyn Controls, set: Option<(u16, PortState)>) -> Result<AccessAnswer, DriverError> {
+    let command = Command::Access { group: set.map(|set| set.0), state: set.map(|set| set.1), lun: None };
+    match controls.must(&command)? {
+        Reply::Access(answer) => Ok(answer),
+        other => Err(DriverError::mismatched(other)),
+    }
+}
+
+impl AccessAnswer {
+    fn state_of(&self, group: u16) -> Result<PortState, DriverError> {
+        let unfit = || DriverError::Unfit(format!("the target has no port group {group}"));
+        self.groups.get(&group.to_string()).copied().ok_or_else(unfit)
+    }
+}
+
+/// Drives one.
+struct AccessFault {
+    controls: Arc<dyn Controls>,
+    group: u16,
+    state: PortState,
+    put: Option<Put>,
+    /// What was counted last.
+    last: Option<AccessAnswer>,
+}
+
+/// How it was when it was put in place.
+struct Put {
+    at: Nanos,
+    before: PortState,
+    counted: AccessAnswer,
+}
+
+impl AccessFault {
+    /// Commands refused and initiators told since it was put in place.
+    fn effect(&self) -> (u64, u64) {
+        let (Some(put), Some(last)) = (&self.put, &self.last) else { return (0, 0) };
+        (last.refused - put.counted.refused, last.told - put.counted.told)
+    }
+
+    fn effect_in_words(&self) -> String {
+        let (refused, told) = self.effect();
+        format!("the target refused {refused} commands and told {told} initiators of the change")
+    }
+}
+
+impl FaultDriver for AccessFault {
+    fn describe(&self) -> String {
+        format!("port group {} {}", self.group, self.state)
+    }
+
+    fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
+        let before = ask(&*self.controls, None)?.state_of(self.group)?;
+        let at = Clock::Monotonic.now();
+        let counted = ask(&*self.controls, Some((self.group, self.state)))?;
+        self.put = Some(Put { at, before, counted });
+        Ok(Some(at))
+    }
+
+    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
+        self.last = Some(ask(&*self.controls, None)?);
+        let (refused, told) = self.effect();
+        let shown = if self.state.refuses() { refused } else { told };
+        let Some(put) = self.put.as_ref().filter(|_| shown > 0) else { return Ok(None) };
+        let (at, seen) = (put.at, Clock::Monotonic.now());
+        Ok(Some(Proof { at, seen, what: self.effect_in_words(), value: Some(shown as f64) }))
+    }
+
+    fn seen_instead(&self) -> String {
+        self.effect_in_words()
+    }
+
+    fn advice(&self, looked: Duration) -> Option<String> {
+        let longer = written((looked * 2).max(Duration::from_millis(100)));
+        Some(format!(
+            "a request must reach the target during the fault; make it last longer (for = \"{longer}\")"
+        ))
+    }
+
+    fn take_away(&mut self) -> Result<Proof, DriverError> {
+        let put = self.put.take().ok_or(DriverError::NotThere)?;
+        let at = Clock::Monotonic.now();
+        let counted = ask(&*self.controls, Some((self.group, put.before)))?;
+        let now = ask(&*self.controls, None)?.state_of(self.group)?;
+        if now != put.before {
+            return Err(DriverError::NotGone { seen: format!("port group {} is {now}", self.group) });
+        }
+        let refused = counted.refused - put.counted.refused;
+        let what = format!("{refused} commands refused; port group {} is {now} again", self.group);
+        Ok(Proof { at, seen: Clock::Monotonic.now(), what, value: Some(refused as f64) })
+    }
+}
+
+impl Drop for AccessFault {
+    fn drop(&mut self) {
+        if let Some(put) = self.put.take() {
+            let _ = ask(&*self.controls, Some((self.group, put.before)));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Asymmetric logical unit access (SPC-4, 5.15): REPORT and SET TARGET PORT GROUPS. Called by the device server. The
+//! one rule: a list that an initiator sends is read whole before any of it is used.
+
+/// How a logical unit can be reached through a group of target ports (SPC-4, table 247).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // the standard's own names
+pub enum AccessState {
+    #[default]
+    ActiveOptimized,
+    ActiveNonOptimized,
+    Standby,
+    Unavailable,
+    Transitioning,
+}
+
+impl AccessState {
+    /// Its code.
+    pub const fn code(self) -> u8 {
+        match self {
+            AccessState::ActiveOptimized => 0x0,
+            AccessState::ActiveNonOptimized => 0x1,
+            AccessState::Standby => 0x2,
+            AccessState::Unavailable => 0x3,
+            AccessState::Transitioning => 0xf,
+        }
+    }
+
+    /// The state of this code that an initiator may ask for; transitioning is none (SPC-4, 6.45).
+    pub const fn settable(code: u8) -> Option<AccessState> {
+        match code {
+            0x0 => Some(AccessState::ActiveOptimized),
+            0x1 => Some(AccessState::ActiveNonOptimized),
+            0x2 => Some(AccessState::Standby),
+            0x3 => Some(AccessState::Unavailable),
+            _ => None,
+        }
+    }
+}
+
+/// T_SUP, U_SUP, S_SUP, AN_SUP and AO_SUP: all states but offline and LBA dependent.
+const STATES_SUPPORTED: u8 = 0x8f;
+
+/// Why a group is in its state (SPC-4, table 298).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatusCode {
+    /// It has been so from the beginning.
+    #[default]
+    None,
+    /// SET TARGET PORT GROUPS.
+    Explicit,
+    /// The target itself.
+    Implicit,
+}
+
+/// A target port group that has one port, whose relative identifier is the group's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortGroup {
+    /// Its number.
+    pub id: u16,
+    /// Its state.
+    pub state: AccessState,
+    /// Since when.
+    pub status: StatusCode,
+}
+
+/// The parameter data of REPORT TARGET PORT GROUPS (SPC-4, 6.37): with the extended header when `extended`.
+pub fn report(groups: &[PortGroup], extended: bool) -> Vec<u8> {
+    let mut out = vec![0; 4];
+    if extended {
+        // Format type 1; the implicit transition time is not said.
+        out.extend_from_slice(&[0x10, 0, 0, 0]);
+    }
+    for group in groups {
+        let [high, low] = group.id.to_be_bytes();
+        out.extend_from_slice(&[
+            group.state.code(),
+            STATES_SUPPORTED,
+            high,
+            low,
+            0,
+            group.status as u8,
+            0,
+            1,
+        ]);
+        out.extend_from_slice(&[0, 0, high, low]);
+    }
+    let length = (out.len() - 4) as u32;
+    out[..4].copy_from_slice(&length.to_be_bytes());
+    out
+}
+
+/// The groups and codes of states in a SET TARGET PORT GROUPS parameter list (SPC-4, 6.45), in its order; `None`: it
+/// does not end with a descriptor.
+pub fn parse_set(list: &[u8]) -> Option<Vec<(u16, u8)>> {
+    let descriptors = list.get(4..)?;
+    let (whole, rest) = descriptors.as_chunks::<4>();
+    rest.is_empty().then(|| {
+        whole.iter().map(|[state, _, high, low]| (u16::from_be_bytes([*high, *low]), state & 0x0f)).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As sg_rtpg decodes it: two groups of one port.
+    #[test]
+    fn report_of_two_groups() {
+        let groups = [
+            PortGroup { id: 1, state: AccessState::ActiveOptimized, status: StatusCode::None },
+            PortGroup { id: 0x0102, state: AccessState::Transitioning, status: StatusCode::Implicit },
+        ];
+        let expected =
+            [0, 0, 0, 24, 0x00, 0x8f, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0x0f, 0x8f, 1, 2, 0, 2, 0, 1, 0, 0, 1, 2];
+        assert_eq!(report(&groups, false), expected);
+        let extended = report(&groups, true);
+        assert_eq!(
+            (extended[3], &extended[4..8], &extended[8..]),
+            (28, &[0x10, 0, 0, 0][..], &expected[4..])
+        );
+    }
+
+    /// A list is whole or none, at every length.
+    #[test]
+    fn lists() {
+        let list = [0, 0, 0, 0, 0x02, 0, 0, 1, 0x00, 0, 0, 2];
+        assert_eq!(parse_set(&list), Some(vec![(1, 2), (2, 0)]));
+        for end in 0..list.len() {
+            assert_eq!(parse_set(&list[..end]).is_some(), end >= 4 && end % 4 == 0, "{end}");
+        }
+        assert_eq!(AccessState::settable(0xf), None);
+    }
+}

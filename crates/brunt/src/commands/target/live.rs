@@ -1,0 +1,379 @@
+//! What a running target serves, and how that changes: by commands (`--control`) and by its file when it is read again
+//! (SIGHUP, `reload`). The one rule: everything new is checked and open before anything that is served changes, so
+//! that a mistake changes nothing.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use brunt_block::Handles;
+use brunt_core::Size;
+use brunt_core::units::format_size;
+use brunt_iscsi::scsi::{Alua, LogicalUnit, LunMap};
+use brunt_iscsi::target_node::{ServedTarget, TargetServer};
+use brunt_study::control::{AccessAnswer, Command, Local, PortState, Reason, Refusal, Reply, ServedLuns};
+
+use super::build::{self, BuiltTarget, Ports};
+use super::file::{Misplaced, Plan, TargetEntry, TargetFile};
+use super::lun::{self, LunWords};
+use crate::cli::{Failure, Output};
+
+/// How long a command waits for what is under way on a LUN that was removed.
+const DRAIN: Duration = Duration::from_secs(5);
+/// How long initiators have to log out of a target that was removed.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A target that runs.
+pub struct Live {
+    pub server: TargetServer,
+    config: Option<PathBuf>,
+    output: Output,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// What is served now: commands change it as well.
+    file: TargetFile,
+    targets: BTreeMap<String, LiveTarget>,
+    /// As the target was started with.
+    ports: Ports,
+}
+
+struct LiveTarget {
+    luns: Arc<LunMap>,
+    /// With the states in which LUNs begin that are added now.
+    ports: Ports,
+}
+
+/// What a new file makes of a target's LUNs.
+#[derive(Default)]
+struct Changes {
+    remove: Vec<u16>,
+    add: Vec<(u16, Arc<LogicalUnit>)>,
+    resize: Vec<(u16, u64)>,
+}
+
+impl Live {
+    /// What was started, from this plan; `config` is where it is read again.
+    pub fn new(
+        server: TargetServer,
+        plan: &Plan,
+        ports: Ports,
+        config: Option<PathBuf>,
+        output: &Output,
+    ) -> Arc<Live> {
+        let targets = server.targets().into_iter().map(|target| {
+            let live = LiveTarget { luns: Arc::clone(&target.luns), ports: ports.clone() };
+            (target.name.clone(), live)
+        });
+        let state = State { file: plan.file.clone(), targets: targets.collect(), ports };
+        Arc::new(Live { server, config, output: output.clone(), state: Mutex::new(state) })
+    }
+
+    /// The targets' names.
+    pub fn names(&self) -> Vec<String> {
+        self.lock().targets.keys().cloned().collect()
+    }
+
+    /// What takes the commands for a target.
+    pub fn local(self: &Arc<Live>, name: &str) -> Local {
+        Local::of(LiveDevices { live: Arc::clone(self), target: name.to_string() })
+    }
+
+    /// Reads the file again and says what came of it.
+    pub fn reload(&self) -> Result<String, Failure> {
+        let path = self.config.as_ref().ok_or_else(|| {
+            Failure::usage("there is no file to read again").advise("start the target with --config FILE")
+        })?;
+        let plan = Plan::read(path)?;
+        let mut state = self.lock();
+        let said = self.become_as(&plan.file, &mut state).map_err(|wrong| plan.failure(wrong))?;
+        let said = if said.is_empty() { "nothing changed".to_string() } else { said.join(", ") };
+        Ok(format!("{}: {said}", path.display()))
+    }
+
+    /// Puts a file in place of what is served.
+    fn become_as(&self, file: &TargetFile, state: &mut State) -> Result<Vec<String>, Misplaced> {
+        // Here nothing has changed yet, and everything may fail.
+        let described = build::describe(file)?;
+        let discovery = build::discovery(file)?;
+        build::portals(file)?;
+        build::ports(file)?;
+        let mut served = Vec::new();
+        let mut changes = Vec::new();
+        for (index, (entry, luns)) in file.targets.iter().zip(described).enumerate() {
+            let users = build::users_of(entry).map_err(|failure| build::wrong(index, "chap", failure))?;
+            match state.targets.get(&entry.name) {
+                None => {
+                    let target = serve(build::target(index, entry, luns, &state.ports)?, &self.output);
+                    served.push(target);
+                }
+                Some(live) => {
+                    let before = state.file.targets.iter().find(|target| target.name == entry.name);
+                    let change = differences(index, entry, luns, before, live)?;
+                    let luns = Arc::clone(&live.luns);
+                    served.push(ServedTarget { users, ..ServedTarget::new(&entry.name, Arc::clone(&luns)) });
+                    changes.push((entry.name.clone(), luns, change));
+                }
+            }
+        }
+        let mut said = not_applied(&state.file, file);
+        for (name, luns, change) in changes {
+            self.change(&name, &luns, change, &mut said);
+        }
+        let is_new = |name: &String| !state.targets.contains_key(name);
+        let named = |target: &ServedTarget| target.name.clone();
+        said.extend(served.iter().map(named).filter(is_new).map(|name| format!("{name} added")));
+        let stays = |name: &&String| served.iter().any(|target| target.name == **name);
+        let gone = state.targets.keys().filter(|name| !stays(name));
+        said.extend(gone.map(|name| format!("{name} removed")));
+        let targets = served.iter().map(|target| {
+            let before = state.targets.get(&target.name).map(|live| &live.ports);
+            let ports = before.unwrap_or(&state.ports).clone();
+            let live = LiveTarget { luns: Arc::clone(&target.luns), ports };
+            (target.name.clone(), live)
+        });
+        state.targets = targets.collect();
+        state.file = file.clone();
+        self.server.replace(served, discovery, GRACE);
+        Ok(said)
+    }
+
+    fn change(&self, name: &str, luns: &LunMap, change: Changes, said: &mut Vec<String>) {
+        let Changes { remove, add, resize } = change;
+        let of = |lun: u16| format!("LUN {lun} of {name}");
+        for (lun, unit) in &add {
+            remark(&self.output, *lun, unit);
+            said.push(format!("{} {}", of(*lun), if remove.contains(lun) { "replaced" } else { "added" }));
+        }
+        let is_replaced = |lun: &u16| add.iter().any(|(new, _)| new == lun);
+        said.extend(remove.iter().filter(|lun| !is_replaced(lun)).map(|lun| format!("{} removed", of(*lun))));
+        if !remove.is_empty() || !add.is_empty() {
+            luns.change(&remove, add);
+        }
+        for (lun, size) in resize {
+            let Some(unit) = luns.get(lun) else { continue };
+            said.push(match self.resize(lun, &unit, size) {
+                Ok(()) => format!("{} resized to {}", of(lun), format_size(size)),
+                Err(error) => format!("{} not resized: {error}", of(lun)),
+            });
+        }
+    }
+
+    fn resize(&self, lun: u16, unit: &LogicalUnit, size: u64) -> std::io::Result<()> {
+        unit.backend().resize(size)?;
+        // At once, so that the next command is told of it.
+        for event in unit.look() {
+            self.output.note(format!("LUN {lun}: {event}"));
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What has to change so that a target's LUNs are as its new entry says; what comes is open.
+fn differences(
+    index: usize,
+    entry: &TargetEntry,
+    described: BTreeMap<u16, LunWords>,
+    before: Option<&TargetEntry>,
+    live: &LiveTarget,
+) -> Result<Changes, Misplaced> {
+    let mut change = Changes { remove: numbers(&live.luns), ..Changes::default() };
+    for (number, words) in described {
+        let key = number.to_string();
+        let text = &entry.luns[&key];
+        let old = before.and_then(|before| before.luns.get(&key));
+        let stays = old.is_some_and(|old| old == text || lun::differ_in_size(old, text));
+        match live.luns.get(number).filter(|_| stays) {
+            Some(unit) => {
+                change.remove.retain(|lun| *lun != number);
+                let block = u64::from(unit.block_bytes());
+                let size = lun::memory_size(text).map(|size| size / block * block);
+                let other = size.filter(|size| *size != unit.blocks() * block);
+                change.resize.extend(other.map(|size| (number, size)));
+            }
+            None => {
+                let unit = lun::open(text, &words, number, &entry.name, &live.ports)
+                    .map_err(|failure| build::lun_is_wrong(index, &key, failure))?;
+                change.add.push((number, unit));
+            }
+        }
+    }
+    Ok(change)
+}
+
+/// Settings that hold until the target is started again, where a new file has other ones.
+fn not_applied(before: &TargetFile, after: &TargetFile) -> Vec<String> {
+    let rest =
+        |file: &TargetFile| TargetFile { targets: Vec::new(), discovery: Default::default(), ..file.clone() };
+    if rest(before) == rest(after) {
+        return Vec::new();
+    }
+    vec!["portals, digests, buffers and max_sessions stay as they were until the target is restarted".into()]
+}
+
+fn numbers(luns: &LunMap) -> Vec<u16> {
+    luns.units().iter().map(|(lun, _)| *lun).collect()
+}
+
+/// A target that was built, for a server; its media's remarks are printed.
+pub fn serve(target: BuiltTarget, output: &Output) -> ServedTarget {
+    target.units.iter().for_each(|(lun, unit)| remark(output, *lun, unit));
+    let map = LunMap::new(target.units.into_iter().collect());
+    ServedTarget { users: target.users, ..ServedTarget::new(target.name, map) }
+}
+
+/// Says what is to be known of a medium.
+fn remark(output: &Output, lun: u16, unit: &LogicalUnit) {
+    for note in unit.backend().info().remarks() {
+        output.note(format!("LUN {lun}: {note}"));
+    }
+}
+
+/// One target's LUNs, for commands.
+struct LiveDevices {
+    live: Arc<Live>,
+    target: String,
+}
+
+impl LiveDevices {
+    fn target<'a>(&self, state: &'a State) -> Result<&'a LiveTarget, Refusal> {
+        let gone = || Reason::NoTarget.because(format!("{} is served no more", self.target));
+        state.targets.get(&self.target).ok_or_else(gone)
+    }
+
+    fn luns_of(&self, state: &State) -> Result<Arc<LunMap>, Refusal> {
+        self.target(state).map(|live| Arc::clone(&live.luns))
+    }
+
+    fn unit(&self, state: &State, lun: u16) -> Result<Arc<LogicalUnit>, Refusal> {
+        let luns = self.luns_of(state)?;
+        luns.get(lun).ok_or_else(|| {
+            let known: Vec<String> = numbers(&luns).iter().map(ToString::to_string).collect();
+            Reason::NoLun.because(format!("unknown LUN {lun}; the LUNs are {}", known.join(", ")))
+        })
+    }
+
+    fn add(&self, lun: u16, device: &str) -> Result<Reply, Refusal> {
+        let mut state = self.live.lock();
+        let luns = self.luns_of(&state)?;
+        if luns.get(lun).is_some() {
+            return Err(Reason::BadLun.because(format!("there is a LUN {lun}; remove it first")));
+        }
+        let mut file = state.file.clone();
+        let index = file.targets.iter().position(|target| target.name == self.target);
+        let index = index.expect("what is served is described");
+        file.targets[index].luns.insert(lun.to_string(), device.to_string());
+        let bad = |failure: Failure| Reason::BadLun.because(failure.in_a_line());
+        let described = build::describe(&file).map_err(|wrong| bad(wrong.failure))?;
+        let unit = lun::open(device, &described[index][&lun], lun, &self.target, &self.target(&state)?.ports)
+            .map_err(bad)?;
+        remark(&self.live.output, lun, &unit);
+        luns.change(&[], vec![(lun, unit)]);
+        state.file = file;
+        Ok(Reply::Done)
+    }
+
+    fn access(
+        &self,
+        group: Option<u16>,
+        wanted: Option<PortState>,
+        lun: Option<u16>,
+    ) -> Result<Reply, Refusal> {
+        let mut state = self.live.lock();
+        let ports = self.target(&state)?.ports.clone();
+        if ports.alua == Alua::Off {
+            return Err(
+                Reason::WrongState.because("there is no asymmetric access: the target has --alua off")
+            );
+        }
+        let units = match lun {
+            Some(lun) => vec![self.unit(&state, lun)?],
+            None => self.luns_of(&state)?.units().into_iter().map(|(_, unit)| unit).collect(),
+        };
+        if let Some(wanted) = wanted {
+            let known = || ports.groups.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let group = group.filter(|group| ports.groups.contains_key(group)).ok_or_else(|| {
+                Reason::BadCommand.because(format!("\"group\" is a target port group: one of {}", known()))
+            })?;
+            for unit in &units {
+                let set = unit.set_access(group, build::access_state(wanted));
+                set.map_err(|error| Reason::BadCommand.because(error))?;
+            }
+            if lun.is_none() {
+                let live = state.targets.get_mut(&self.target).expect("it was just there");
+                live.ports.groups.insert(group, wanted);
+            }
+        }
+        let groups = ports.groups.iter().map(|(group, state)| (group.to_string(), *state));
+        let mut answer = AccessAnswer { groups: groups.collect(), refused: 0, told: 0 };
+        for (index, report) in units.iter().map(|unit| unit.access()).enumerate() {
+            if index == 0 {
+                let groups = report.groups.iter();
+                answer.groups =
+                    groups.map(|(group, state)| (group.to_string(), build::port_state(*state))).collect();
+            }
+            answer.refused += report.refused;
+            answer.told += report.told;
+        }
+        Ok(Reply::Access(answer))
+    }
+
+    fn remove(&self, lun: u16) -> Result<Reply, Refusal> {
+        let mut state = self.live.lock();
+        self.unit(&state, lun)?;
+        let left = self.luns_of(&state)?.change(&[lun], Vec::new());
+        let own = state.file.targets.iter_mut().find(|target| target.name == self.target);
+        own.expect("what is served is described").luns.remove(&lun.to_string());
+        drop(state);
+        let deadline = Instant::now() + DRAIN;
+        while left.iter().any(|(_, unit)| unit.is_open()) {
+            if Instant::now() > deadline {
+                self.live.output.note(format!(
+                    "LUN {lun} was removed, but commands are still under way on its device, which stays open"
+                ));
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Reply::Done)
+    }
+}
+
+impl ServedLuns for LiveDevices {
+    fn handles(&self, lun: u16) -> Option<Handles> {
+        let luns = self.luns_of(&self.live.lock()).ok()?;
+        luns.get(lun).map(|unit| unit.backend().handles())
+    }
+
+    fn luns(&self) -> Vec<u16> {
+        self.luns_of(&self.live.lock()).map(|luns| numbers(&luns)).unwrap_or_default()
+    }
+
+    fn serve(&self, command: &Command) -> Result<Reply, Refusal> {
+        match command {
+            Command::Add { lun, device } => self.add(*lun, device),
+            Command::Remove { lun } => self.remove(*lun),
+            Command::Access { group, state, lun } => self.access(*group, *state, *lun),
+            Command::Resize { lun, size: Size(size) } => {
+                let unit = self.unit(&self.live.lock(), *lun)?;
+                let resized = self.live.resize(*lun, &unit, *size);
+                resized.map_err(|error| Reason::BadLun.because(format!("LUN {lun}: {error}")))?;
+                Ok(Reply::Done)
+            }
+            Command::Reload => match self.live.reload() {
+                Ok(said) => {
+                    self.live.output.note(said);
+                    Ok(Reply::Done)
+                }
+                Err(failure) => Err(Reason::BadLun.because(failure.in_a_line())),
+            },
+            _ => unreachable!("what concerns a device is carried out in it"),
+        }
+    }
+}
