@@ -9,11 +9,14 @@
 #
 # Standard output is the script's; so is the exit status (124 after
 # BRUNT_GUEST_SECONDS, 125 when the guest never reported). In the guest 10.0.2.2 is the host's
-# loopback. Host packages: qemu-system-x86 seabios cpio e2fsprogs kmod busybox-static xz-utils.
+# loopback. Host packages: qemu-system-x86 seabios cpio e2fsprogs kmod busybox-static xz-utils
+# dmsetup sg3-utils.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 DIR=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/kernel-initiator")
 MODULES="virtio_pci virtio_net virtio_rng sd_mod iscsi_tcp ext4 crc32c_generic crc32c_intel"
+# For more than one path; a script loads them.
+MODULES+=" dm_multipath dm_service_time scsi_dh_alua sg"
 
 prepare() {
   mkdir -p "$DIR"
@@ -41,7 +44,7 @@ prepare() {
   cp "$tree/lib/modules/$version"/modules.{builtin,builtin.modinfo,order} "$root/lib/modules/$version/"
   "$work/depmod" -b "$root" "$version"
 
-  for program in "$tree"/sbin/{iscsiadm,iscsid} /bin/kmod /sbin/{mkfs.ext4,e2fsck}; do
+  for program in "$tree"/sbin/{iscsiadm,iscsid} /bin/kmod /sbin/{mkfs.ext4,e2fsck,dmsetup} /usr/bin/sg_rtpg; do
     cp -L "$program" "$root/sbin/"
     LD_LIBRARY_PATH=$tree/usr/lib/x86_64-linux-gnu:$tree/lib/x86_64-linux-gnu ldd "$program" |
       grep -o '/[^ ]*' | while read -r lib; do

@@ -3,39 +3,27 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
-use support::{TempDir, brunt, need, run_within};
+use support::controlled::ControlledTarget;
+use support::{TARGET_NAME, TempDir, brunt, need, run_within};
 
-/// A target that takes orders, killed at the end.
+/// A target that takes orders, with one LUN.
 struct Controlled {
-    child: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    target: ControlledTarget,
     url: String,
 }
 
 impl Controlled {
     fn start(lun: &str) -> Controlled {
-        let arguments = ["target", "--control", "--portal", "127.0.0.1:0", "--lun", lun];
-        let mut command = brunt();
-        let command = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("brunt starts");
-        let orders = child.stdin.take().expect("piped");
-        let mut answers = BufReader::new(child.stdout.take().expect("piped"));
-        let mut line = String::new();
-        answers.read_line(&mut line).expect("the portal");
-        let url = format!("iscsi://{}/iqn.2026-11.io.brunt:t0/0", line.trim());
-        Controlled { child, orders, answers, url }
+        let target = ControlledTarget::start(&["--portal", "127.0.0.1:0", "--lun", lun], 1);
+        let url = format!("iscsi://{}/{TARGET_NAME}/0", target.portals[0]);
+        Controlled { target, url }
     }
 
     fn ask(&mut self, order: &str) -> String {
-        writeln!(self.orders, "{order}").expect("it takes orders");
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("an answer");
-        line.trim().to_string()
+        self.target.ask(order)
     }
 
     /// What `brunt io read` says of ten blocks, and whether it went well.
@@ -44,13 +32,6 @@ impl Controlled {
         command.args(["io", "read", &self.url, "--bs", "4k", "--count", "10"]);
         let output = run_within(&mut command, 30);
         (output.status.success(), String::from_utf8_lossy(&output.stderr).to_string())
-    }
-}
-
-impl Drop for Controlled {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -209,6 +190,19 @@ fn faults_of_a_served_target() {
         assert!(time(fault, "end_s") >= f64::from(at + lasts) / 1e3 * factor, "{seen:?}");
         assert!(time(fault, "gone_s") >= time(fault, "end_s"), "{seen:?}");
     }
+}
+
+/// A path that is not ready has its requests refused, one that is merely worse has its initiator told; both end.
+#[test]
+fn a_port_group_changes_its_state() {
+    let faults = [("access = \"transitioning\"", 200, 200), ("access = \"non-optimized\"", 700, 200)];
+    let (seen, _) = faults_of("access", &faults, |_, _| true);
+    for fault in &seen {
+        assert_eq!(fault["kind"], "access", "{seen:?}");
+        assert!(fault["gone_by"].as_str().unwrap().ends_with("port group 1 is optimized again"), "{seen:?}");
+    }
+    assert!(!seen[0]["gone_by"].as_str().unwrap().starts_with("0 commands"), "{seen:?}");
+    assert!(seen[1]["gone_by"].as_str().unwrap().starts_with("0 commands"), "{seen:?}");
 }
 
 /// A fault of the storage that was lost with its target's process is put in place again, twice if

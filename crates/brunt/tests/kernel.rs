@@ -4,10 +4,8 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-
-use support::{CHAP, TARGET_NAME, Target, TempDir, need, root, skip};
+use support::guest::{Guest, ready};
+use support::{CHAP, TARGET_NAME, Target, TempDir};
 
 /// Logs in, once for every test: CHAP, digests, and a session that is kept for two minutes while
 /// the target is away, with a ping each second to notice.
@@ -30,84 +28,15 @@ for i in $(seq 1200); do [ -b /dev/sda ] && break; sleep .1; done
 iscsiadm -m session -P 2 | grep -E 'Digest|Burst|DataSegment'
 "#;
 
-/// The tool and all it wants.
-fn ready() -> bool {
-    for (program, package) in [("qemu-system-x86_64", "qemu-system-x86"), ("cpio", "cpio")] {
-        if need(program, package).is_none() {
-            return false;
-        }
-    }
-    let ready = Command::new(root().join("tools/kernel-initiator.sh")).arg("--ready").status();
-    if !ready.expect("bash").success() {
-        skip("a prepared guest (run tools/kernel-initiator.sh --prepare)");
-        return false;
-    }
-    true
-}
-
-/// A guest that runs a script; it is gone with this value.
-struct Guest {
-    child: Child,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
-    seen: String,
-}
-
-impl Guest {
-    fn boot(folder: &TempDir, target: &Target, script: &str) -> Guest {
-        let file = folder.join("script");
-        let place = format!(
-            "TARGET={TARGET_NAME} PORTAL=10.0.2.2:{} USER={} SECRET={}\n",
-            target.address().port(),
-            CHAP.0,
-            CHAP.1
-        );
-        std::fs::write(&file, format!("{place}{LOGIN}{script}")).expect("a script");
-        let mut child = Command::new(root().join("tools/kernel-initiator.sh"))
-            .arg(&file)
-            // A guest without help from the processor, on a busy machine, takes ten times its two minutes.
-            .env("BRUNT_GUEST_SECONDS", "1500")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("bash");
-        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        Guest { child, lines, seen: String::new() }
-    }
-
-    /// Reads on until a line that starts with `word`; what follows it.
-    fn wait_for(&mut self, word: &str) -> String {
-        for line in self.lines.by_ref() {
-            let line = line.expect("text");
-            self.seen += &line;
-            self.seen.push('\n');
-            if let Some(rest) = line.trim_end().strip_prefix(word) {
-                return rest.trim().to_string();
-            }
-        }
-        panic!("the guest ended without '{word}': {:?}\n{}", self.child.wait(), self.seen);
-    }
-
-    /// Reads to the end; the guest's script has to succeed.
-    fn finish(mut self) -> String {
-        for line in self.lines.by_ref() {
-            self.seen += &line.expect("text");
-            self.seen.push('\n');
-        }
-        let status = self.child.wait().expect("a child of ours");
-        assert!(status.success(), "{status}\n{}", self.seen);
-        std::mem::take(&mut self.seen)
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        // The script removes its files and ends its machine on SIGTERM; SIGKILL would leave both.
-        let id = rustix::process::Pid::from_child(&self.child);
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
-            let _ = self.child.wait();
-        }
-    }
+/// A guest that logs in to the target, and then runs a script.
+fn boot(folder: &TempDir, target: &Target, script: &str) -> Guest {
+    let place = format!(
+        "TARGET={TARGET_NAME} PORTAL=10.0.2.2:{} USER={} SECRET={}\n",
+        target.address().port(),
+        CHAP.0,
+        CHAP.1
+    );
+    Guest::boot(folder, &format!("{place}{LOGIN}{script}"))
 }
 
 fn secret() -> String {
@@ -136,7 +65,7 @@ e2fsck -fn /dev/sda >/dev/null
 echo clean
 session --logout
 "#;
-    let mut guest = Guest::boot(&folder, &target, script);
+    let mut guest = boot(&folder, &target, script);
     let before = guest.wait_for("before ");
     let after = guest.wait_for("after ");
     assert_eq!(before, after, "the file changed");
@@ -173,7 +102,7 @@ echo losses $(dmesg | grep -c 'detected conn error')
 echo intact
 session --logout
 "#;
-    let mut guest = Guest::boot(&folder, &target, script);
+    let mut guest = boot(&folder, &target, script);
     guest.wait_for("writing");
     guest.wait_for("round 1");
     let portal = target.address().to_string();

@@ -119,3 +119,130 @@ fn mistakes_have_a_place() {
     flags(&["--config", "x", "--lun", "null:1M"], "cannot be used with");
     flags(&[], "--lun");
 }
+
+fn capacity(url: &str) -> Option<String> {
+    let output = run_within(Command::new("iscsi-readcapacity16").arg(url), 30);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    said.lines().find_map(|line| line.strip_prefix("Total size:")).map(str::to_string)
+}
+
+/// LUNs come, grow, and go by commands; whatever is wrong with a command changes nothing.
+#[test]
+fn luns_by_command() {
+    if need("iscsi-readcapacity16", "libiscsi-bin").is_none() {
+        return;
+    }
+    let folder = TempDir::new("targets");
+    let disk = folder.join("disk.img");
+    std::fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+    let disk = disk.display().to_string();
+    let mut target =
+        ControlledTarget::start(&["--name", RED, "--lun", "memory:1MiB", "--portal", "127.0.0.1:0"], 1);
+    let at = target.portals[0];
+    let size = |lun: u16| capacity(&format!("iscsi://{at}/{RED}/{lun}"));
+    let mut check = |command: String, answer: &str| {
+        let said = target.ask(&command);
+        assert!(said.contains(answer), "{command}: {said}");
+    };
+    const DONE: &str = r#"{"answer":"done"}"#;
+    assert_eq!((size(0), size(3)), (Some("1048576".into()), None));
+    check(format!(r#"{{"do":"add","lun":3,"device":"{disk}?direct=no,wb"}}"#), DONE);
+    assert_eq!(size(3), Some("1048576".into()));
+    check(r#"{"do":"add","lun":3,"device":"null:1MiB"}"#.into(), "remove it first");
+    check(format!(r#"{{"do":"add","lun":4,"device":"{disk}"}}"#), "the same file");
+    check(r#"{"do":"add","lun":4,"device":"null:1MiB,fast"}"#.into(), "unknown option");
+    check(r#"{"do":"add","lun":16384,"device":"null:1MiB"}"#.into(), "is not a LUN");
+    check(r#"{"do":"resize","lun":3,"size":"3MiB"}"#.into(), DONE);
+    check(r#"{"do":"resize","lun":0,"size":"2MiB"}"#.into(), DONE);
+    check(r#"{"do":"resize","lun":0,"size":"64TiB"}"#.into(), "and no further");
+    assert_eq!((size(0), size(3)), (Some("2097152".into()), Some("3145728".into())));
+    assert_eq!(std::fs::metadata(folder.join("disk.img")).unwrap().len(), 3 << 20);
+    check(r#"{"do":"remove","lun":3}"#.into(), DONE);
+    check(r#"{"do":"remove","lun":3}"#.into(), "the LUNs are 0");
+    check(r#"{"do":"reload"}"#.into(), "start the target with --config FILE");
+    assert_eq!(size(3), None);
+}
+
+/// SIGHUP has the file read again: targets and LUNs come, go and are resized, sessions of what stays go on; a file
+/// with a mistake changes nothing.
+#[test]
+fn reloading() {
+    if need("iscsi-readcapacity16", "libiscsi-bin").is_none() {
+        return;
+    }
+    let folder = TempDir::new("targets");
+    let file = folder.join("t.toml");
+    let write = |text: String| {
+        std::fs::write(&file, format!("portal = [{{ listen = \"127.0.0.1:0\" }}]\n{text}")).unwrap()
+    };
+    write(format!(
+        "[[target]]\nname = \"{RED}\"\nluns = {{ 0 = \"memory:1MiB\", 1 = \"null:1MiB\", 2 = \"null:1MiB\" }}\n"
+    ));
+    let mut target = ControlledTarget::start(&["--config", file.to_str().unwrap()], 1);
+    let at = target.portals[0];
+    let size = |name: &str, lun: u16| capacity(&format!("iscsi://{at}/{name}/{lun}"));
+    let hang_up = |target: &ControlledTarget| {
+        let process = rustix::process::Pid::from_raw(target.id() as i32).unwrap();
+        rustix::process::kill_process(process, rustix::process::Signal::HUP).unwrap();
+    };
+    write(format!(
+        "[[target]]\nname = \"{RED}\"\nluns = {{ 0 = \"memory:4MiB\", 2 = \"null:3MiB,ro\", 9 = \"null:2MiB\" }}\n\
+         [[target]]\nname = \"{BLUE}\"\nluns = {{ 0 = \"null:5MiB\" }}\n"
+    ));
+    hang_up(&target);
+    let note = target.wait_for_note("t.toml:");
+    for part in [
+        "LUN 0 of iqn.2026-11.io.brunt:red resized to 4MiB",
+        "LUN 1 of iqn.2026-11.io.brunt:red removed",
+        "LUN 2 of iqn.2026-11.io.brunt:red replaced",
+        "LUN 9 of iqn.2026-11.io.brunt:red added",
+        "blue added",
+    ] {
+        assert!(note.contains(part), "{part}: {note}");
+    }
+    let sizes = [size(RED, 0), size(RED, 1), size(RED, 2), size(RED, 9), size(BLUE, 0)];
+    let expected = [Some("4194304"), None, Some("3145728"), Some("2097152"), Some("5242880")];
+    assert_eq!(sizes, expected.map(|size| size.map(str::to_string)));
+
+    write(format!("[[target]]\nname = \"{RED}\"\nluns = {{ 0 = \"nulll:4MiB\" }}\n"));
+    hang_up(&target);
+    assert!(target.wait_for_note("nothing changed").contains("t.toml:4: "));
+    assert_eq!(size(BLUE, 0), Some("5242880".into()));
+
+    write(format!(
+        "max_sessions = 1\n[[target]]\nname = \"{RED}\"\nluns = {{ 0 = \"memory:4MiB\" }}\nchap = \"a:secret\"\n"
+    ));
+    assert_eq!(target.ask(r#"{"do":"reload"}"#), r#"{"answer":"done"}"#);
+    let note = target.wait_for_note("t.toml:");
+    assert!(note.contains("blue removed") && note.contains("until the target is restarted"), "{note}");
+    assert_eq!((size(BLUE, 0), size(RED, 0)), (None, None));
+    assert_eq!(capacity(&format!("iscsi://a%secret@{at}/{RED}/0")), Some("4194304".into()));
+}
+
+/// The file that docs/target.md shows is one.
+#[test]
+fn the_documented_file_is_read() {
+    let page = std::fs::read_to_string(support::root().join("docs/target.md")).unwrap();
+    let text = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let folder = TempDir::new("targets");
+    std::fs::write(
+        folder.join("targets.toml"),
+        text.replace("0.0.0.0:3260", "127.0.0.1:0").replace("0.0.0.0:3261", "127.0.0.1:0"),
+    )
+    .unwrap();
+    std::fs::write(folder.join("red.txt"), "red:redsecret12345\n").unwrap();
+    std::fs::File::create(folder.join("disk.img")).unwrap().set_len(1 << 20).unwrap();
+    let mut child = brunt()
+        .args(["target", "--config", "targets.toml"])
+        .current_dir(folder.join(""))
+        .env("RED_OWN", "target:anothersecret1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    let stdout = child.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut first).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(first.starts_with("127.0.0.1:"), "{first}");
+}

@@ -4,6 +4,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod controlled;
+pub mod guest;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};

@@ -1,0 +1,100 @@
+//! A virtual machine with the kernel's initiator (`tools/kernel-initiator.sh`). Called by tests that have Linux use a
+//! target. The one rule: it is gone with its value, also when the test fails.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use super::{TempDir, need, root, skip};
+
+/// The tool and all it wants.
+pub fn ready() -> bool {
+    for (program, package) in [("qemu-system-x86_64", "qemu-system-x86"), ("cpio", "cpio")] {
+        if need(program, package).is_none() {
+            return false;
+        }
+    }
+    let ready = Command::new(root().join("tools/kernel-initiator.sh")).arg("--ready").status();
+    if !ready.expect("bash").success() {
+        skip("a prepared guest (run tools/kernel-initiator.sh --prepare)");
+        return false;
+    }
+    true
+}
+
+/// A guest that runs a script; it is gone with this value.
+pub struct Guest {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    seen: String,
+}
+
+impl Guest {
+    /// Boots it with a script in this folder.
+    pub fn boot(folder: &TempDir, script: &str) -> Guest {
+        let file = folder.join("script");
+        std::fs::write(&file, script).expect("a script");
+        let mut child = Command::new(root().join("tools/kernel-initiator.sh"))
+            .arg(&file)
+            // A guest without help from the processor, on a busy machine, takes ten times its two minutes.
+            .env("BRUNT_GUEST_SECONDS", "1500")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("bash");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        Guest { child, lines, seen: String::new() }
+    }
+
+    /// Reads on until a line that starts with `word`; what follows it.
+    pub fn wait_for(&mut self, word: &str) -> String {
+        for line in self.lines.by_ref() {
+            let line = line.expect("text");
+            self.seen += &line;
+            self.seen.push('\n');
+            if let Some(rest) = line.trim_end().strip_prefix(word) {
+                return rest.trim().to_string();
+            }
+        }
+        panic!("the guest ended without '{word}': {:?}\n{}", self.child.wait(), self.seen);
+    }
+
+    /// Reads on until a line that starts with one of these; which.
+    pub fn until<'a>(&mut self, words: &[&'a str]) -> &'a str {
+        for line in self.lines.by_ref() {
+            let line = line.expect("text");
+            self.seen += &line;
+            self.seen.push('\n');
+            if let Some(word) = words.iter().find(|word| line.starts_with(**word)) {
+                return word;
+            }
+        }
+        panic!("the guest ended without {words:?}: {:?}\n{}", self.child.wait(), self.seen);
+    }
+
+    /// What it has said so far.
+    pub fn seen(&self) -> &str {
+        &self.seen
+    }
+
+    /// Reads to the end; the guest's script has to succeed.
+    pub fn finish(mut self) -> String {
+        for line in self.lines.by_ref() {
+            self.seen += &line.expect("text");
+            self.seen.push('\n');
+        }
+        let status = self.child.wait().expect("a child of ours");
+        assert!(status.success(), "{status}\n{}", self.seen);
+        std::mem::take(&mut self.seen)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // The script removes its files and ends its machine on SIGTERM; SIGKILL would leave both.
+        let id = rustix::process::Pid::from_child(&self.child);
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+            let _ = self.child.wait();
+        }
+    }
+}
