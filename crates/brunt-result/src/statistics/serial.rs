@@ -6,18 +6,24 @@
 //! tell, and their spread is smaller than the truth's. Both are put right by what the model expects of these very
 //! orders, and Student's t gets the degrees of freedom that are left (Satterthwaite).
 //!
-//! The rule: an interval is never narrower than that of independent runs. The correlation is estimated with some
-//! caution, and bounded, because a few runs can look like any.
+//! The rule: an interval is never narrower than that of independent runs. A few runs can look like any, so what they
+//! show is weighed against a guess: with few runs of one point the interval depends on both, with many on what they
+//! show.
 
 use super::{Estimate, mean, student_quantile, variance};
 
 /// Fewest degrees of freedom of all points together that a correlation is estimated from.
 const FREEDOM_MIN: usize = 3;
-/// The correlation is taken to be larger than it looks by up to this share of its standard error: without that, intervals
-/// over single points hold the truth in 92 % only. A few runs are spared most of it: it would treble their intervals.
-const CAUTION: f64 = 0.35;
+/// The correlation is taken to be larger than it looks by up to this share of its standard error. A few runs are spared
+/// most of it: it would treble their intervals.
+const CAUTION: f64 = 0.65;
+/// What the correlation of runs is taken for before any was seen, and how many runs that weighs: a cautious guess, since
+/// a shared machine showed 0.3 (docs/results.md). Without it intervals over four to twenty runs of a single point whose neighbours are correlated by a half hold
+/// the truth in 90 to 92 %; with it in 93 to 94, and in 99 where runs are independent.
+const GUESS: f64 = 0.43;
+const GUESS_RUNS: f64 = 12.0;
 /// No correlation above this is believed.
-const CORRELATION_MAX: f64 = 0.7;
+const CORRELATION_MAX: f64 = 0.8;
 /// Runs made last that it is estimated from: the time this takes grows with their square.
 const RUNS_MAX: usize = 96;
 /// Runs that are correlated by less than this are independent.
@@ -25,7 +31,7 @@ const NEGLIGIBLE: f64 = 1e-6;
 /// Halvings until the correlation is known to a thousandth.
 const HALVINGS: usize = 10;
 
-/// Correlation of runs that were made directly one after the other, 0 to 0.7.
+/// Correlation of runs that were made directly one after the other, 0 to 0.8.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunCorrelation(f64);
 
@@ -47,15 +53,8 @@ impl RunCorrelation {
         let count = runs.0.len() as f64;
         let caution = CAUTION * (1.0 - FREEDOM_MIN as f64 / count);
         let seen = seen + caution * ((1.0 - seen * seen) / count).sqrt();
-        if runs.expected(0.0) >= seen {
-            return RunCorrelation::NONE;
-        }
-        let (mut low, mut high) = (0.0, CORRELATION_MAX);
-        for _ in 0..HALVINGS {
-            let middle = (low + high) / 2.0;
-            if runs.expected(middle) < seen { low = middle } else { high = middle }
-        }
-        RunCorrelation((low + high) / 2.0)
+        let shown = runs.correlation_of(seen);
+        RunCorrelation((count * shown + GUESS_RUNS * GUESS) / (count + GUESS_RUNS))
     }
 
     /// Of runs that are next to each other in order.
@@ -151,6 +150,19 @@ impl Residuals {
         points.len()
     }
 
+    /// The correlation of runs whose residuals are expected to show as much as was `seen`.
+    fn correlation_of(&self, seen: f64) -> f64 {
+        if self.expected(0.0) >= seen {
+            return 0.0;
+        }
+        let (mut low, mut high) = (0.0, CORRELATION_MAX);
+        for _ in 0..HALVINGS {
+            let middle = (low + high) / 2.0;
+            if self.expected(middle) < seen { low = middle } else { high = middle }
+        }
+        (low + high) / 2.0
+    }
+
     /// The correlation of neighbours that is expected of these residuals, when that of their runs is `correlation`:
     /// less, because each point's mean was taken off.
     fn expected(&self, correlation: f64) -> f64 {
@@ -239,14 +251,11 @@ mod tests {
                         plain * 100.0,
                         widened * 100.0
                     );
-                    // Of one point alone, a handful of runs cannot tell a correlation of a half from chance.
-                    let least = if points == 1 && alike > 0.4 { 0.87 } else { 0.93 };
+                    assert!(widened >= 0.93, "{points} points, {rounds} rounds, {alike}, {trend}: {widened}");
+                    // What the correlated ones need, a few independent runs of one point pay.
+                    let most = if points == 1 { 1.75 } else { 1.25 };
                     assert!(
-                        widened >= least,
-                        "{points} points, {rounds} rounds, {alike}, {trend}: {widened}"
-                    );
-                    assert!(
-                        alike > 0.0 || trend > 0.0 || wider < 1.25,
+                        alike > 0.0 || trend > 0.0 || wider < most,
                         "{points} points, {rounds} rounds: {wider}"
                     );
                 }
