@@ -6,7 +6,7 @@
 //! Every request is served at once, in parallel, unless `servers=N`: then N requests are in service at
 //! a time and the others queue for the first server that is free. Servers belong to an open device,
 //! that is to a thread; with `shared` all threads queue for the same ones, as for one disk: its cost is a
-//! lock for each batch.
+//! lock for each batch. A disk (`disk:`, [`super::disk`]) has one server, its arm, for all threads.
 //!
 //! Time comes from the [`Clock`], never from the OS. On the monotonic clock [`Ring::enter`] keeps the
 //! deadline to a few microseconds; on a manual clock a test runs an hour of delays in a millisecond,
@@ -22,18 +22,20 @@ use brunt_core::random::Random;
 use brunt_core::units::parse_duration;
 use brunt_core::{Clock, Nanos};
 
+use super::disk::{Arm, DiskMistake, DiskModel};
 use crate::open::{LayerEntry, OpenError, bad_value};
 use crate::sparse::Allocation;
 use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, MediumLook, Request, Ring};
 
 const FORMS: &str = "write const:100us, uniform:50us-150us, exp:100us or lognormal:100us,sigma=0.5, \
-                     and after it ,servers=4 ,shared or ,seed=7";
+                     and after it ,servers=4 ,shared or ,seed=7; or disk:55MB/s-39MB/s, \
+                     and after it ,seek=600us-12ms ,rpm=10000 ,zones=16 or ,seed=7";
 const SERVERS_MAX: u32 = 65_536;
 
 /// The line for the table.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "delay",
-    help: "adds a service time: const:TIME, uniform:TIME-TIME, exp:MEAN or lognormal:MEAN,sigma=S; then ,servers=N ,shared ,seed=N",
+    help: "adds a service time: const:TIME, uniform:TIME-TIME, exp:MEAN or lognormal:MEAN,sigma=S; then ,servers=N ,shared ,seed=N; or that of a disk, by position: disk:RATE-RATE; then ,seek=TIME-TIME ,rpm=N ,zones=N ,seed=N",
     example: "const:100us",
     wrap: |inner, value| Ok(Arc::new(DelayedBackend::new(inner, parse(value)?, Clock::Monotonic))),
 };
@@ -49,6 +51,8 @@ pub enum ServiceTime {
     Exponential(Duration),
     /// Log-normal with this mean of the time itself, and this standard deviation of its logarithm.
     LogNormal(Duration, f64),
+    /// By where the request is.
+    Disk(DiskModel),
 }
 
 /// The configuration of the layer.
@@ -70,12 +74,22 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
     let mut parts = text.split(',');
     let (kind, times) = parts.next().and_then(|first| first.split_once(':')).ok_or_else(wrong)?;
     let (mut sigma, mut servers, mut shared, mut seed) = (None, None, false, 0);
+    let of_disk = |mistake: DiskMistake| match mistake {
+        DiskMistake::Unit(error) => OpenError::from(error),
+        DiskMistake::Form(right) => bad_value("delay", text, right),
+    };
+    let mut disk = (kind == "disk").then(|| DiskModel::of_rates(times)).transpose().map_err(of_disk)?;
     for part in parts {
         if part == "shared" {
             shared = true;
             continue;
         }
         let (key, value) = part.split_once('=').ok_or_else(wrong)?;
+        if let Some(disk) = &mut disk
+            && disk.set(key, value).map_err(of_disk)?
+        {
+            continue;
+        }
         match key {
             "sigma" => sigma = Some(value.parse::<f64>().map_err(|_| wrong())?),
             "servers" => servers = Some(value.parse::<u32>().map_err(|_| wrong())?),
@@ -88,6 +102,16 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
     }
     if servers.is_some_and(|servers| servers == 0 || servers > SERVERS_MAX) {
         return Err(bad_value("delay", text, "write 1 to 65536 servers, or omit servers for no limit"));
+    }
+    if let Some(disk) = disk {
+        if servers.is_some() || shared {
+            return Err(bad_value(
+                "delay",
+                text,
+                "a disk has one arm for all threads: leave servers and shared out",
+            ));
+        }
+        return Ok(Delay { service: ServiceTime::Disk(disk), servers: Some(1), shared: true, seed });
     }
     let service = match (kind, sigma) {
         ("const", _) => ServiceTime::Constant(parse_duration(times)?),
@@ -110,7 +134,8 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
 }
 
 impl ServiceTime {
-    fn draw(&self, random: &mut Random) -> u64 {
+    /// Of a request to a device of `size` bytes; `arm` is that of a disk.
+    fn draw(&self, request: &Request, size: u64, arm: &mut Arm, random: &mut Random) -> u64 {
         let nanos = |time: Duration| time.as_nanos() as f64;
         // A float that is too large ends at the end of the time line.
         match *self {
@@ -123,6 +148,7 @@ impl ServiceTime {
             ServiceTime::LogNormal(mean, sigma) => {
                 (nanos(mean) * (sigma * random.normal() - sigma * sigma / 2.0).exp()).round() as u64
             }
+            ServiceTime::Disk(disk) => disk.service(arm, request.offset, request.len, size, random),
         }
     }
 }
@@ -137,11 +163,18 @@ pub struct DelayedBackend {
     shared: Option<Servers>,
 }
 
-/// When each server is free.
-type Servers = Arc<Mutex<BinaryHeap<Reverse<u64>>>>;
+/// Those that serve requests.
+struct Crew {
+    /// When each is free.
+    free: BinaryHeap<Reverse<u64>>,
+    /// A disk's.
+    arm: Arm,
+}
+
+type Servers = Arc<Mutex<Crew>>;
 
 fn idle(count: u32) -> Servers {
-    Arc::new(Mutex::new((0..count).map(|_| Reverse(0)).collect()))
+    Arc::new(Mutex::new(Crew { free: (0..count).map(|_| Reverse(0)).collect(), arm: Arm::default() }))
 }
 
 impl DelayedBackend {
@@ -244,15 +277,16 @@ impl Device for DelayedDevice {
         while !batch.is_empty() {
             let Some(index) = self.free.pop() else { break };
             let mut request = batch.pop_front().expect("the batch is not empty");
-            let service = self.service.draw(&mut self.random);
-            let start = match &mut servers {
-                Some(servers) => {
-                    let mut server = servers.peek_mut().expect("there is at least one server");
+            let (size, random) = (self.info.size_bytes, &mut self.random);
+            let (start, service) = match &mut servers {
+                Some(crew) => {
+                    let service = self.service.draw(&request, size, &mut crew.arm, random);
+                    let mut server = crew.free.peek_mut().expect("there is at least one server");
                     let start = now.0.max(server.0);
                     server.0 = start.saturating_add(service);
-                    start
+                    (start, service)
                 }
-                None => now.0,
+                None => (now.0, self.service.draw(&request, size, &mut Arm::default(), random)),
             };
             self.sequence += 1;
             let slot = &mut self.slots[index as usize];
@@ -409,6 +443,20 @@ mod tests {
         assert_eq!(bench.finish(), [(0, 2_000_000), (1, 3_000_000)]);
     }
 
+    /// A disk serves one request at a time, each at the rate of its place, in the order in which they come.
+    #[test]
+    fn a_disk_has_one_arm() {
+        let mut bench = Bench::new("disk:512MB/s-256MB/s,zones=2,seek=1ms-1ms", 8);
+        bench.submit(0..3);
+        let times = bench.finish();
+        // The first request begins where the arm is; the second goes back to the same place, a seek and up to a turn.
+        assert_eq!(times[0], (0, 1_000));
+        for (before, after) in times.iter().zip(&times[1..]) {
+            let took = after.1 - before.1;
+            assert!((1_001_000..7_001_000).contains(&took), "{took}");
+        }
+    }
+
     /// The distributions have the means (and the spread) they were given, over hours of
     /// delays.
     #[test]
@@ -466,6 +514,12 @@ mod tests {
             "const:1us,speed=9",
             "gamma:1us",
             "lognormal:1us,sigma=NaN",
+            "disk:55MB",
+            "disk:55MB/s,servers=2",
+            "disk:55MB/s,shared",
+            "disk:55MB/s,sigma=1",
+            "disk:55MB/s,rpm=0",
+            "const:1us,rpm=7200",
         ] {
             assert!(parse(text).is_err(), "'{text}' was taken");
         }

@@ -4,5 +4,6 @@
 #[cfg(test)]
 pub mod budget;
 pub mod delayed;
+pub mod disk;
 pub mod fault;
 pub mod retry;

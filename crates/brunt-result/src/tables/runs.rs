@@ -14,7 +14,7 @@ use crate::summary::RunSummary;
 pub const TABLE: Table = Table {
     name: "runs",
     doc: "One row for each run that ended, complete or not. Confidence intervals are computed over runs.",
-    columns: &columns::<51>(&[
+    columns: &columns::<53>(&[
         &[
             Column::int("run", "Position among all runs of the experiment, from 0; identifies the run in all tables."),
             Column::int("point", "The point it is a run of."),
@@ -36,6 +36,8 @@ pub const TABLE: Table = Table {
         TIMES,
         COST,
         &[
+            Column::int("response_min_ns", "Shortest response time, exact; null if no request completed.").nullable(),
+            Column::int("service_min_ns", "Shortest service time, likewise.").nullable(),
             Column::float("stolen_share", "Share of all processors' time that the hypervisor gave to others meanwhile; null where the kernel does not say.").nullable(),
             Column::float("wakeup_mean_ns", "How late a sleeping thread beside the load was woken: mean; null of a run too short to tell, as in the next columns.").nullable(),
             Column::float("wakeup_max_ns", "The longest of it.").nullable(),
@@ -66,7 +68,10 @@ pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figu
         .count(run.trial.into())
         .count((run.recording_wait_s * 1e9).round() as u64);
     let row = lost(all_done(row, figures), &figures.counts);
-    let row = cost(times(row, &figures.response(), &figures.service()), &figures.cost);
+    let (response, service) = (figures.response(), figures.service());
+    let row = cost(times(row, &response, &service), &figures.cost)
+        .count_or_null(response.min().map(|nanos| nanos.0))
+        .count_or_null(service.min().map(|nanos| nanos.0));
     let noise = run.noise;
     let nanos = |get: fn(&MachineNoise) -> f64| noise.as_ref().map(|noise| get(noise) * 1e3);
     row.float_or_null(noise.and_then(|noise| noise.stolen_share))

@@ -1,0 +1,208 @@
+//! The service time of a disk, which depends on where its requests are: `delay=disk:55MB/s-39MB/s,seek=1ms-12ms`
+//! ([`super::delayed`]).
+//!
+//! The model is that of one arm over zones. The device's space is divided into zones of equal size; what the first one
+//! (on the outer tracks) transfers in a second is the first rate, what the last one does is the second, and the others lie
+//! evenly between. A request takes
+//!
+//! - its bytes at the rate of the zone where it begins,
+//! - unless it begins where the one before ended, a seek: `least + (most - least) · √(distance / size)`, so that `most` is
+//!   that from one end to the other,
+//! - and after a seek a part of a turn, anything from none to a whole one, equally likely.
+//!
+//! Requests are served one after the other in the order in which they come, for all threads. No cache, no sorting, no
+//! track or head switch: what a request transfers is transferred at its zone's rate. What moves no data (a flush) takes
+//! no time.
+//!
+//! The rule: pure; positions and random numbers come from the caller.
+
+use std::time::Duration;
+
+use brunt_core::random::Random;
+use brunt_core::units::{UnitError, parse_duration, parse_size};
+
+/// Zones of a disk that states none; disks have ten to thirty.
+const ZONES: u32 = 16;
+/// Most zones.
+const ZONES_MAX: u32 = 1024;
+/// Turns a minute of a disk that states none.
+const RPM: u32 = 10_000;
+/// Most turns a minute.
+const RPM_MAX: u32 = 1_000_000;
+/// Shortest and longest seek of a disk that states none.
+const SEEK: [Duration; 2] = [Duration::from_micros(600), Duration::from_millis(12)];
+
+/// A disk with one arm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DiskModel {
+    /// Bytes a second of the first zone and of the last.
+    pub rates: [u64; 2],
+    /// How many zones.
+    pub zones: u32,
+    /// From one track to the next, and from one end to the other.
+    pub seek: [Duration; 2],
+    /// Turns a minute.
+    pub rpm: u32,
+}
+
+/// Where the arm is: behind the last byte that was transferred.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arm(u64);
+
+/// Why text is no disk.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskMistake {
+    /// A size or a time has no number or unit.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    /// Something else; what would be right.
+    #[error("{0}")]
+    Form(&'static str),
+}
+
+impl DiskModel {
+    /// Of its rates, `55MB/s-39MB/s`, or one for all of it.
+    ///
+    /// # Errors
+    /// They are none.
+    pub fn of_rates(text: &str) -> Result<DiskModel, DiskMistake> {
+        let (outer, inner) = text.split_once('-').unwrap_or((text, text));
+        let rate = |text: &str| {
+            let bytes =
+                text.strip_suffix("/s").ok_or(DiskMistake::Form("write rates such as 55MB/s-39MB/s"))?;
+            match parse_size(bytes)? {
+                0 => Err(DiskMistake::Form("a rate is above zero")),
+                rate => Ok(rate),
+            }
+        };
+        Ok(DiskModel { rates: [rate(outer)?, rate(inner)?], zones: ZONES, seek: SEEK, rpm: RPM })
+    }
+
+    /// Takes one of its settings; `false` for one that it does not have.
+    ///
+    /// # Errors
+    /// It has no such value.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<bool, DiskMistake> {
+        let number = |most: u32, what: &'static str| {
+            let number = value.parse::<u32>().ok().filter(|number| (1..=most).contains(number));
+            number.ok_or(DiskMistake::Form(what))
+        };
+        match key {
+            "zones" => self.zones = number(ZONES_MAX, "write 1 to 1024 zones")?,
+            "rpm" => self.rpm = number(RPM_MAX, "write 1 to 1000000 rpm")?,
+            "seek" => {
+                let (least, most) =
+                    value.split_once('-').ok_or(DiskMistake::Form("write a seek such as 600us-12ms"))?;
+                self.seek = [parse_duration(least)?, parse_duration(most)?];
+                if self.seek[0] > self.seek[1] {
+                    return Err(DiskMistake::Form("the shorter seek comes first"));
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Bytes a second at this place of a device of so many bytes.
+    pub fn rate(&self, offset: u64, size: u64) -> f64 {
+        let zone = (u128::from(offset) * u128::from(self.zones) / u128::from(size.max(1))) as u32;
+        let share = f64::from(zone.min(self.zones - 1)) / f64::from((self.zones - 1).max(1));
+        let [outer, inner] = self.rates.map(|rate| rate as f64);
+        outer + (inner - outer) * share
+    }
+
+    /// How long a request takes, in nanoseconds, on a device of `size` bytes. The arm goes where it ends.
+    pub fn service(&self, arm: &mut Arm, offset: u64, len: u64, size: u64, random: &mut Random) -> u64 {
+        if len == 0 {
+            return 0;
+        }
+        let transfer = len as f64 / self.rate(offset, size) * 1e9;
+        let moved = offset.abs_diff(arm.0);
+        arm.0 = offset.saturating_add(len);
+        if moved == 0 {
+            return transfer.round() as u64;
+        }
+        let [least, most] = self.seek.map(|seek| seek.as_nanos() as f64);
+        let seek = least + (most - least) * (moved as f64 / size.max(1) as f64).min(1.0).sqrt();
+        let turn = 60e9 / f64::from(self.rpm);
+        (seek + turn * random.unit() + transfer).round() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GB: u64 = 1_000_000_000;
+
+    fn disk() -> DiskModel {
+        let mut disk = DiskModel::of_rates("55MB/s-39MB/s").unwrap();
+        for (key, value) in [("zones", "9"), ("seek", "1ms-9ms"), ("rpm", "6000")] {
+            assert!(disk.set(key, value).unwrap());
+        }
+        disk
+    }
+
+    /// A pass from the first byte to the last goes from the outer rate to the inner one, in as many steps as zones.
+    #[test]
+    fn sequential_requests_are_as_fast_as_their_zone() {
+        let (disk, mut arm, mut random) = (disk(), Arm::default(), Random::new(1));
+        let mut rates = Vec::new();
+        for pass in 0..2 {
+            for block in 0..1800u64 {
+                let nanos = disk.service(&mut arm, block * GB / 100, GB / 100, 18 * GB, &mut random);
+                // Only the way back to the begin is a seek.
+                if (pass, block) != (1, 0) {
+                    rates.push((0.01e9 / (nanos as f64 / 1e9) / 1e6).round() as u64);
+                }
+            }
+        }
+        assert_eq!((rates[0], rates[1799], rates[1800]), (55, 39, 55));
+        rates.truncate(1800);
+        assert!(rates.is_sorted_by(|a, b| a >= b));
+        rates.dedup();
+        assert_eq!(rates, [55, 53, 51, 49, 47, 45, 43, 41, 39]);
+    }
+
+    /// A seek grows with the root of the distance, and a turn is on average half a one.
+    #[test]
+    fn seeks_grow_with_the_distance() {
+        let (disk, mut random) = (disk(), Random::new(2));
+        let mut mean = |from: u64, to: u64| {
+            let sum: u64 =
+                (0..20_000).map(|_| disk.service(&mut Arm(from), to, 1, 16 * GB, &mut random)).sum();
+            sum as f64 / 20_000.0 / 1e6
+        };
+        // Half a turn at 6000 rpm are 5 ms.
+        for (to, expected) in [(16 * GB, 9.0 + 5.0), (4 * GB, 1.0 + 8.0 * 0.5 + 5.0), (1, 1.0 + 5.0)] {
+            let found = mean(0, to);
+            assert!((found - expected).abs() < 0.1, "to {to}: {found} ms, not {expected}");
+            assert_eq!(mean(to, 0) > 5.0, to > 0);
+        }
+        // Over all pairs of places the root of the distance is 8/15 of that from end to end.
+        let (mut arm, mut places, mut sum) = (Arm::default(), Random::new(3), 0.0);
+        for _ in 0..20_000 {
+            let to = places.below(16 * GB);
+            sum += disk.service(&mut arm, to, 1, 16 * GB, &mut random) as f64 / 1e6;
+        }
+        let (found, expected) = (sum / 20_000.0, 1.0 + 8.0 * 8.0 / 15.0 + 5.0);
+        assert!((found - expected).abs() < 0.1, "{found} ms, not {expected}");
+    }
+
+    #[test]
+    fn what_is_no_disk_is_refused() {
+        for text in ["", "55MB", "0/s", "55MB/s-", "fast/s"] {
+            assert!(DiskModel::of_rates(text).is_err(), "{text}");
+        }
+        assert_eq!(DiskModel::of_rates("1MB/s").unwrap().rates, [1_000_000; 2]);
+        let mut disk = disk();
+        for (key, value) in
+            [("zones", "0"), ("zones", "x"), ("rpm", "0"), ("seek", "1ms"), ("seek", "2ms-1ms")]
+        {
+            assert!(disk.set(key, value).is_err(), "{key}={value}");
+        }
+        assert!(!disk.set("heads", "4").unwrap());
+        assert_eq!(disk.service(&mut Arm::default(), 5, 0, GB, &mut Random::new(1)), 0, "a flush");
+        assert_eq!(disk.rate(u64::MAX, 0), 39e6, "beyond the end");
+    }
+}
