@@ -76,7 +76,13 @@ impl Histogram {
         }
     }
 
-    /// A bucket's count.
+    /// How many latencies are counted in the same bucket as `latency`.
+    #[inline]
+    pub fn count_near(&self, latency: Nanos) -> u64 {
+        self.counts.get(bucket_of(latency.0).wrapping_sub(self.first)).map_or(0, |count| *count)
+    }
+
+    /// The count of a bucket, whose octave has memory from now on.
     #[inline]
     fn bucket(&mut self, bucket: usize) -> &mut u64 {
         if bucket.wrapping_sub(self.first) >= self.counts.len() {
@@ -308,6 +314,7 @@ mod tests {
         for (i, nanos) in [70_000, 90_000, 3_000_000, 40, NANOS_MAX, 0, 70_000].into_iter().enumerate() {
             histogram.record(Nanos(nanos));
             assert_eq!(histogram.buckets().map(|(_, count)| count).sum::<u64>(), i as u64 + 1);
+            assert!(histogram.count_near(Nanos(nanos)) > 0 && histogram.count_near(Nanos(2_000)) == 0);
             if i == 1 {
                 assert_eq!(histogram.counts.len(), OCTAVE);
             }

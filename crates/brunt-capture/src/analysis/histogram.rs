@@ -18,6 +18,12 @@ impl OperationLatency {
         self.0.record(Nanos(ns));
     }
 
+    /// The counter that `ns` would change, which is in the processor's cache then.
+    #[inline]
+    pub fn peek(&self, ns: u64) -> u64 {
+        self.0.count_near(Nanos(ns))
+    }
+
     /// Adds another's.
     pub fn merge(&mut self, other: &OperationLatency) {
         self.0.merge(&other.0);
