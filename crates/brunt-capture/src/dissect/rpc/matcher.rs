@@ -375,7 +375,7 @@ impl Matcher {
             .zip(args_at)
             .and_then(|((message, header), _)| Some((message, body_at(&call, header.body_at)?)))
             .map(|(message, at)| (cursor(message.bytes, at, message.elided_at), message.damaged));
-        programs::complete(&Received { slot, call: &call, args, results, reply }, sums, out);
+        programs::complete(Received { slot, call: &call, args, results, reply }, sums, out);
     }
 
     /// Sums for data that comes in pieces.

@@ -20,7 +20,7 @@ impl Program for Callback {
     }
 
     #[inline(never)]
-    fn complete<S: Sink>(received: &Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
+    fn complete<S: Sink>(received: Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
         match received.args.map(|mut cur| v4::CallbackCompound::parse(&mut cur)) {
             Some(Ok(call)) => {
                 let mut summary = OperationSummary::of(kinds::CALLBACK, NFS4);

@@ -69,7 +69,8 @@ const MOUNT: Protocol = Protocol::of::<Rpc>(2);
 /// Programs that are not looked into.
 pub const OTHER: Protocol = Protocol::of::<Rpc>(3);
 
-/// A call that is complete, or was given up, and its reply.
+/// A call that is complete, or was given up, and its reply. Handed on by value: its parts then stay in registers.
+#[derive(Clone, Copy)]
 pub(super) struct Received<'a> {
     pub slot: &'a Slot,
     pub call: &'a rpc::RpcCall<'a>,
@@ -177,7 +178,7 @@ pub(super) trait Program {
     }
 
     /// Reads both sides, sums the data that came within them, and hands the operation on.
-    fn complete<S: Sink>(received: &Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>);
+    fn complete<S: Sink>(received: Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>);
 }
 
 /// Everything else.
@@ -189,7 +190,7 @@ impl Program for Opaque {
         true
     }
 
-    fn complete<S: Sink>(received: &Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
+    fn complete<S: Sink>(received: Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
         received.hand_on(&OperationSummary::of(kinds::OTHER, OTHER), &Body::Opaque, out);
     }
 }
@@ -245,7 +246,7 @@ macro_rules! programs {
 
         /// Parses both sides and hands the operation on.
         #[inline]
-        pub(super) fn complete<S: Sink>(received: &Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
+        pub(super) fn complete<S: Sink>(received: Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
             match which(received.call) {
                 $(Which::$variant => <$program>::complete(received, sums, out)),*
             }

@@ -22,7 +22,7 @@ impl Program for Mount {
     }
 
     #[inline(never)]
-    fn complete<S: Sink>(received: &Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
+    fn complete<S: Sink>(received: Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
         let procedure = received.call.procedure;
         let mut summary = OperationSummary::of(kinds::MOUNT, MOUNT);
         if procedure == MNT {

@@ -74,7 +74,7 @@ impl Program for Nfs3 {
 
     // Inlined where the reply was matched: what it needs is at hand there.
     #[inline(always)]
-    fn complete<S: Sink>(received: &Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
+    fn complete<S: Sink>(mut received: Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
         let slot = received.slot;
         let procedure = v3::Procedure::from_number(received.call.procedure).expect("it is one of NFSv3's");
         let mut summary = OperationSummary::of(kinds::of_v3(procedure), NFS3);
@@ -83,17 +83,17 @@ impl Program for Nfs3 {
         }
         let (mut args, mut results) = (v3::Args::Null, v3::Results::default());
         let ledger = &mut *out.ledger;
-        let has_args = received.args.is_some_and(|mut cur| {
-            let handle = v3::leading_handle(procedure, cur);
-            let read = v3::read_args(procedure, &mut cur, &mut args);
+        let has_args = received.args.as_mut().is_some_and(|cur| {
+            let handle = v3::leading_handle(procedure, *cur);
+            let read = v3::read_args(procedure, cur, &mut args);
             let read = read.map_err(|error| Received::malformed(error, slot.damaged, ledger)).is_ok();
             let handle = handle.filter(|_| read);
             summary.file = handle.map(|handle| FileKey::new(slot.peers.server.address, handle));
             read
         });
-        let has_results = received.results.is_some_and(|(mut cur, damaged)| {
-            let read = v3::read_results(procedure, &mut cur, &mut results);
-            read.map_err(|error| Received::malformed(error, damaged, ledger)).is_ok()
+        let has_results = received.results.as_mut().is_some_and(|(cur, damaged)| {
+            let read = v3::read_results(procedure, cur, &mut results);
+            read.map_err(|error| Received::malformed(error, *damaged, ledger)).is_ok()
         });
         let answer = has_results.then_some(&results);
         if has_args {

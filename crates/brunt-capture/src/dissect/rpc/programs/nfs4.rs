@@ -42,7 +42,7 @@ impl Program for Nfs4 {
     }
 
     #[inline(never)]
-    fn complete<S: Sink>(received: &Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
+    fn complete<S: Sink>(received: Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
         let mut summary = OperationSummary::of(kinds::NULL, NFS4);
         if !compound::is_compound(received.call) {
             if received.call.procedure != 0 {
@@ -60,7 +60,7 @@ impl Program for Nfs4 {
             v4::CompoundResults::parse,
         );
         if let Some(call) = &call {
-            walk(received, call, reply.as_ref(), sums, out);
+            walk(&received, call, reply.as_ref(), sums, out);
             let gist = compound::gist(call, reply.as_ref());
             let server = received.slot.peers.server.address;
             summary.kind = gist.op.map_or(kinds::OTHER, kinds::of_v4);
