@@ -10,7 +10,8 @@ import re
 import sys
 
 WIDTH, LEFT, RIGHT, TOP = 760, 70, 16, 46
-COLOURS = ["#1f77b4", "#e08214", "#b2182b"]  # legible on light and dark
+COLOURS = ["#1f77b4", "#e08214", "#2ca25f", "#8253b6"]  # legible on light and dark
+REFERENCE = "#888"
 
 
 def quantity(value, unit):
@@ -29,10 +30,17 @@ def ticks(low, high, log):
     return [step * index for index in range(int(high / step) + 1)]
 
 
-def chart(out, top, height, data, wanted, title):
+def stroke(one):
+    """How a series is drawn, by its role on the page."""
+    if "reference" in one["role"]:
+        return f'stroke="{REFERENCE}" stroke-width="1.4" stroke-dasharray="5 4"'
+    return f'stroke="{COLOURS[one["role"]["run"] % len(COLOURS)]}" stroke-width="1.3"'
+
+
+def chart(out, top, height, data, title):
     log = data["y"]["scale"] == "log"
     xs = data["xs"]
-    series = [one for one in data["series"] if one["name"] in wanted]
+    series = data["series"]
     values = [value for one in series for value in one["values"] if value]
     low, high = (min(values), max(values)) if log else (0, max(values) * 1.05)
     place = (lambda v: math.log(v / low) / math.log(high / low)) if log else (lambda v: v / high)
@@ -40,9 +48,9 @@ def chart(out, top, height, data, wanted, title):
     up = lambda v: top + height - place(v) * height
     out.append(f'<text x="{LEFT}" y="{top - 10}" class="t">{title}</text>')
     at = WIDTH - RIGHT
-    for index, one in reversed(list(enumerate(series))):
-        at -= 8 * len(one["name"]) + 28
-        out.append(f'<path d="M{at} {top - 14}h16" stroke="{COLOURS[index]}" stroke-width="2"/>')
+    for one in reversed(series):
+        at -= 7 * len(one["name"]) + 28
+        out.append(f'<path d="M{at} {top - 14}h16" {stroke(one)}/>')
         out.append(f'<text x="{at + 20}" y="{top - 10}">{html.escape(one["name"])}</text>')
     for span in data.get("spans", []):
         begin, end = across(span["from"]), across(span.get("to", xs[-1]))
@@ -53,9 +61,9 @@ def chart(out, top, height, data, wanted, title):
         out.append(f'<text x="{LEFT - 8}" y="{up(tick) + 4:.1f}" text-anchor="end">{quantity(tick, data["y"]["unit"])}</text>')
     for second in range(math.ceil(xs[0]), math.floor(xs[-1]) + 1):
         out.append(f'<text x="{across(second):.1f}" y="{top + height + 16}" text-anchor="middle">{second} s</text>')
-    for index, one in enumerate(series):
+    for one in series:
         points = " ".join(f"{across(x):.1f},{up(v):.1f}" for x, v in zip(xs, one["values"]) if v is not None)
-        out.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[index]}" stroke-width="1.6"/>')
+        out.append(f'<polyline points="{points}" fill="none" {stroke(one)}/>')
 
 
 def main():
@@ -70,8 +78,8 @@ def main():
         ".f{fill:#c0392b}.g{stroke:#888;stroke-opacity:.25}</style>",
         f'<text x="{LEFT}" y="20" class="h">{name}</text>',
     ]
-    chart(out, TOP + 20, 150, named("Throughput"), ("requests", "rate before the fault"), "requests a second")
-    chart(out, TOP + 240, 160, named("Response time"), ("p50", "p99"), "response time")
+    chart(out, TOP + 20, 150, named("Throughput"), "requests a second")
+    chart(out, TOP + 240, 160, named("99th percentile of the response time"), "p99 of the response time (log scale)")
     print("\n".join(out + ["</svg>"]))
 
 

@@ -17,7 +17,7 @@ pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Probes {
-    /// Sampling interval, 10 ms to 1 h; 0: no probes.
+    /// Sampling interval, 10 ms to 1 h; 0: no probes. Default: a twentieth of the shortest run, 50 ms to 1 s.
     pub interval: Span,
     /// Probes to run, from cpu, activity, memory, network, tcp, disk, pressure and process; default: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -96,10 +96,12 @@ const heatColour = share => {
   const a = channels(colours["h" + at]), b = channels(colours["h" + (at + 1)]);
   return `rgb(${a.map((v, i) => Math.round(v + (b[i] - v) * part)).join(",")})`;
 };
-const keyOf = role => "nominal" in role ? "c" + role.nominal % 8 : "l" + Math.min(role.level, 4);
+const keyOf = role => "nominal" in role ? "c" + role.nominal % 8 : "run" in role ? "c" + role.run % 8
+  : "reference" in role ? "soft" : "l" + Math.min(role.level, 4);
 const DASHES = [[], [7, 3], [2, 2.5], [9, 3, 2, 3]];
 // Beyond eight colours, and on paper without any, dashes tell lines apart.
 const dashOf = (spec, role) => "level" in role ? (role.level === 4 ? [2, 2] : [])
+  : "reference" in role ? [5, 4] : "run" in role ? DASHES[Math.floor(role.run / 8) % 4]
   : DASHES[(spec.kind === "curves" ? role.nominal : Math.floor(role.nominal / 8)) % 4];
 const MARKS = [
   (p, x, y, r) => p.arc(x, y, r, 0, 2 * Math.PI),
@@ -240,7 +242,7 @@ const build = figure => {
       },
     ],
     series: [{}, ...(heat ? [{ show: true, stroke: "transparent", points: { show: false } }] : spec.series.map((s, i) => ({
-      label: s.name, stroke: () => seriesColour(spec, i), width: "level" in s.role && s.role.level === 4 ? 1 : 1.75,
+      label: s.name, stroke: () => seriesColour(spec, i), width: "level" in s.role && s.role.level === 4 ? 1 : "run" in s.role ? 1.2 : "reference" in s.role ? 1.3 : 1.75,
       dash: dashOf(spec, s.role), points: { show: spec.kind === "curves" && xs.length < 3 }, spanGaps: spec.kind === "lines",
     })))],
     bands: (spec.fills || []).map(([a, b]) => ({ series: [Math.max(a, b) + 1, Math.min(a, b) + 1], fill: () => seriesColour(spec, Math.min(a, b)) + "38" })),
@@ -287,12 +289,15 @@ const drawBelow = (u, spec) => {
   ctx.beginPath(); ctx.rect(left, top, width, height); ctx.clip();
   if (spec.heat) {
     const { columns, rows, cells } = spec.heat;
+    // By the time a column stands for: columns may grow with the run.
+    const wide = columns[columns.length - 1] - columns[columns.length - 2];
+    const dense = i => cells[i + 2] * wide / (columns[cells[i] + 1] - columns[cells[i]]);
     let most = 1;
-    for (let i = 2; i < cells.length; i += 3) most = Math.max(most, cells[i]);
+    for (let i = 0; i < cells.length; i += 3) most = Math.max(most, dense(i));
     const x = columns.map(v => u.valToPos(v, "x", true)), y = rows.map(v => u.valToPos(v, "y", true));
     for (let i = 0; i < cells.length; i += 3) {
       const c = cells[i], r = cells[i + 1];
-      ctx.fillStyle = heatColour(.08 + .92 * Math.log1p(cells[i + 2]) / Math.log1p(most));
+      ctx.fillStyle = heatColour(.08 + .92 * Math.log1p(dense(i)) / Math.log1p(most));
       const l = Math.floor(x[c]), t = Math.floor(y[r + 1]);
       ctx.fillRect(l, t, Math.max(1, Math.ceil(x[c + 1]) - l), Math.max(1, Math.ceil(y[r]) - t));
     }
@@ -304,6 +309,13 @@ const drawBelow = (u, spec) => {
     ctx.beginPath(); ctx.moveTo(a, top); ctx.lineTo(a, top + height); ctx.moveTo(b, top); ctx.lineTo(b, top + height); ctx.stroke();
     ctx.setLineDash([]);
   }
+  (spec.marks || []).forEach((mark, i) => {
+    const x = u.valToPos(mark.at, "x", true), right = x > left + width * .7;
+    ctx.strokeStyle = ctx.fillStyle = colours[keyOf(mark.role)]; ctx.lineWidth = 1.3 * ratio; ctx.setLineDash([2 * ratio, 3 * ratio]);
+    ctx.beginPath(); ctx.moveTo(x, top); ctx.lineTo(x, top + height); ctx.stroke(); ctx.setLineDash([]);
+    ctx.font = 11.5 * ratio + "px " + getComputedStyle(document.body).fontFamily; ctx.textAlign = right ? "right" : "left"; ctx.textBaseline = "top";
+    ctx.fillText(mark.label, x + (right ? -5 : 5) * ratio, top + (3 + 14 * i) * ratio);
+  });
   ctx.restore();
 };
 
@@ -359,7 +371,7 @@ const legend = (figure, spec, u) => {
   box.append(make("span", "key unit", ""));
   box.firstChild.textContent = spec.y.title; box.firstChild.style.color = "var(--soft)";
   if (spec.heat) {
-    const key = make("span", "key", "few"); key.append(make("i", "ramp"), "many requests (colour by the logarithm)");
+    const key = make("span", "key", "few"); key.append(make("i", "ramp"), "many requests a second (colour by the logarithm)");
     box.append(key);
   } else if (spec.series.length > 1) {
     spec.series.forEach((s, i) => {

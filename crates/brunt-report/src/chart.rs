@@ -77,6 +77,10 @@ pub enum SeriesRole {
     Nominal(usize),
     /// A level of one thing, such as a percentile: from 0, pale, to 3, strong; 4 is the extreme.
     Level(usize),
+    /// A repetition of the same thing, by the given index: thin lines that lie over each other.
+    Run(usize),
+    /// What the others are held against: grey and dashed.
+    Reference(usize),
 }
 
 /// One line.
@@ -113,6 +117,17 @@ pub struct ShadedSpan {
     pub to: f64,
     /// What it was.
     pub label: String,
+}
+
+/// A place on the x axis with a meaning of its own.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Mark {
+    /// Where, in units of x.
+    pub at: f64,
+    /// What it is, in a word or two.
+    pub label: String,
+    /// Of which series it is.
+    pub role: SeriesRole,
 }
 
 /// Counts over time and value.
@@ -165,6 +180,9 @@ pub struct Chart {
     /// Shaded stretches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub spans: Vec<ShadedSpan>,
+    /// Upright lines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<Mark>,
     /// Of a heat map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heat: Option<Heat>,
@@ -182,9 +200,24 @@ impl Chart {
     /// A chart of measured places.
     pub fn lines(title: impl Into<String>, x: Axis, y: Axis, xs: Vec<f64>, series: Vec<Series>) -> Chart {
         let (title, caption, kind) = (title.into(), String::new(), ChartKind::Lines);
-        let (fills, spans) = (Vec::new(), Vec::new());
+        let (fills, spans, marks) = (Vec::new(), Vec::new(), Vec::new());
         let (heat, sync, stretch) = (None, None, None);
-        Chart { title, caption, kind, x, y, xs, series, fills, spans, heat, sync, stretch, height: 260 }
+        Chart {
+            title,
+            caption,
+            kind,
+            x,
+            y,
+            xs,
+            series,
+            fills,
+            spans,
+            marks,
+            heat,
+            sync,
+            stretch,
+            height: 260,
+        }
     }
 
     /// A chart of curves.

@@ -117,6 +117,20 @@ impl<const N: usize> Thin<N> {
         }
     }
 
+    /// A figure at rising places, such as those of another series of the same stretches.
+    pub fn at(&self, figure: usize, places: &[f64]) -> Vec<Option<f64>> {
+        let values = self.values(figure);
+        let per_stretch = if self.each == 1 { 1 } else { 2 };
+        let mut stretches = self.stretches.iter().enumerate().peekable();
+        let value = |place: &f64| {
+            while stretches.next_if(|(_, stretch)| stretch.end_s <= *place).is_some() {}
+            let (index, stretch) = stretches.peek().filter(|(_, stretch)| stretch.start_s <= *place)?;
+            let half = usize::from(*place >= f64::midpoint(stretch.start_s, stretch.end_s));
+            values[index * per_stretch + half.min(per_stretch - 1)]
+        };
+        places.iter().map(value).collect()
+    }
+
     /// Whether a figure is never anything but zero.
     pub fn is_zero(&self, figure: usize) -> bool {
         let zero = |ends: &Ends| ends.low.1 == 0.0 && ends.high.1 == 0.0;
@@ -242,6 +256,24 @@ mod tests {
         assert_eq!((thin.places(), thin.each()), (vec![0.5, 1.5], 1));
         assert_eq!((thin.values(0), thin.values(1)), (vec![Some(1.0), Some(2.0)], vec![None, Some(0.0)]));
         assert!(thin.is_zero(1) && !thin.is_zero(0));
+    }
+
+    /// At its own places a series has its own values; at those of a finer one the value of the stretch around each, and
+    /// none outside of it.
+    #[test]
+    fn values_at_places_of_another() {
+        let (mut fine, mut coarse): (Thin<1>, Thin<1>) = (Thin::new(100), Thin::new(4));
+        for i in 0..8u32 {
+            let (start, value) = (f64::from(i), (i != 5).then_some(f64::from(i)));
+            fine.push(start, start + 1.0, [value]);
+            coarse.push(start, start + 1.0, [value]);
+        }
+        assert_eq!((fine.each(), coarse.each()), (1, 2));
+        assert_eq!(fine.at(0, &fine.places()), fine.values(0));
+        assert_eq!(coarse.at(0, &coarse.places()), coarse.values(0));
+        let known = [0, 1, 2, 3, 4, 4, 6, 7].map(|value| Some(f64::from(value)));
+        assert_eq!(coarse.at(0, &fine.places()), known);
+        assert_eq!(fine.at(0, &[-0.5, 3.5, 8.5]), [None, Some(3.0), None]);
     }
 
     /// Every request is in the map, at its latency, however long the run.

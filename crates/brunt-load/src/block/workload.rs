@@ -79,7 +79,8 @@ pub struct Workload {
     pub timeout: Span,
     /// Retries of failed requests.
     pub retry: Retry,
-    /// Reporting interval of the time series: 10 ms to 1 h, or 0 for the whole run.
+    /// Reporting interval of the time series: 10 ms to 1 h, or 0 for the whole run. Default: a twentieth of `stop.time`,
+    /// 50 ms to 1 s.
     pub interval: Span,
     /// Content of written data.
     pub data: DataSettings,

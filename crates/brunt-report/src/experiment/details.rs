@@ -32,6 +32,8 @@ pub struct Details {
 pub struct RunDetails {
     /// Places that a time line may have.
     places: usize,
+    /// With its map and its hosts, not only its lines.
+    whole: bool,
     /// Figures of intervals, in the order of `StoredInterval::figures`.
     pub line: Thin<7>,
     /// The longest interval, in seconds.
@@ -58,6 +60,13 @@ pub struct StoredInterval {
     /// p50, p99, p99.9 and the maximum of the response time, in microseconds.
     pub response_us: [Option<f64>; 4],
 }
+
+/// Places of figures in a line: completed, lost and retried requests a second.
+pub(super) const REQUESTS: usize = 0;
+pub(super) const LOST: usize = 1;
+pub(super) const RETRIED: usize = 2;
+/// The first of the response times: p50, p99, p99.9 and the slowest.
+pub(super) const RESPONSES: usize = 3;
 
 impl StoredInterval {
     /// Requests, lost and retried a second, then the response time.
@@ -86,7 +95,12 @@ impl RunDetails {
     /// Empty, with time lines of about so many places.
     pub fn new(places: usize) -> RunDetails {
         let (line, map, probes) = (Thin::new(places), Map::default(), Vec::new());
-        RunDetails { places, line, interval_s: 0.0, map, probes }
+        RunDetails { places, whole: true, line, interval_s: 0.0, map, probes }
+    }
+
+    /// The same without a map and hosts, which take most of the room.
+    pub fn lines(places: usize) -> RunDetails {
+        RunDetails { whole: false, ..RunDetails::new(places) }
     }
 
     /// The next interval.
@@ -123,7 +137,10 @@ impl Details {
     pub fn read(folder: &Path, summary: &Summary) -> Details {
         let chosen = timeline::chosen(summary);
         let places = timeline::places(chosen.len());
-        let runs = chosen.iter().map(|(_, run)| (run.order, RunDetails::new(places)));
+        let runs = chosen.iter().map(|one| {
+            let details = if one.whole { RunDetails::new(places) } else { RunDetails::lines(places) };
+            (one.run.order, details)
+        });
         let mut details = Details { runs: runs.collect(), ..Details::default() };
         let mut damaged = Vec::new();
         if let Err(error) = details.fill(folder, summary, &mut damaged) {
@@ -163,7 +180,7 @@ impl Details {
             let int = |column: &'static str| batch.ints(column);
             let (runs, trial, start, end) = (int("run"), int("trial"), int("start_ns"), int("end_ns"));
             let (completed, retries) = (int("completed"), int("retries"));
-            let lost: Vec<&[i64]> = LOST.iter().map(|column| int(column)).collect();
+            let lost: Vec<&[i64]> = LOSSES.iter().map(|column| int(column)).collect();
             let times = ["response_p50_ns", "response_p99_ns", "response_p99_9_ns", "response_max_ns"];
             let known = times.map(int);
             for row in 0..batch.rows() {
@@ -216,9 +233,8 @@ impl Details {
                 if let Some(point) = points.get(&runs[row]) {
                     self.response.entry(*point).or_default().record_bucket(Nanos(high[row] as u64), count);
                 }
-                if let (Some(run), Some(origin)) =
-                    (self.runs.get_mut(&(runs[row] as u32)), origins.get(&runs[row]))
-                {
+                let run = self.runs.get_mut(&(runs[row] as u32)).filter(|run| run.whole);
+                if let (Some(run), Some(origin)) = (run, origins.get(&runs[row])) {
                     // Rows of an extent stand together, one kind of operation after another.
                     if last.replace((runs[row], start[row])) != Some((runs[row], start[row])) {
                         run.map.stretch((start[row] - origin) as f64 / 1e9, (end[row] - origin) as f64 / 1e9);
@@ -245,7 +261,7 @@ impl Details {
                 if !super::hosts::is_shown(probe, metric) {
                     continue;
                 }
-                let run = self.runs.get_mut(&(runs[row] as u32));
+                let run = self.runs.get_mut(&(runs[row] as u32)).filter(|run| run.whole);
                 if let (Some(run), Some(origin)) = (run, origins.get(&runs[row])) {
                     let seconds = |at: i64| (at - origin) as f64 / 1e9;
                     run.sample(
@@ -271,7 +287,7 @@ impl Details {
 }
 
 /// Columns of `intervals` that count requests that ended badly.
-const LOST: [&str; 9] = [
+const LOSSES: [&str; 9] = [
     "scsi_errors",
     "os_errors",
     "out_of_range",
@@ -340,9 +356,9 @@ mod tests {
     #[test]
     fn losses_are_the_tables() {
         let named: Vec<&str> = tables::intervals::TABLE.columns.iter().map(|column| column.name).collect();
-        let from = named.iter().position(|name| *name == LOST[0]).unwrap();
-        assert_eq!(named[from..from + LOST.len()], LOST);
-        assert_eq!(named[from + LOST.len()], "response_mean_ns");
+        let from = named.iter().position(|name| *name == LOSSES[0]).unwrap();
+        assert_eq!(named[from..from + LOSSES.len()], LOSSES);
+        assert_eq!(named[from + LOSSES.len()], "response_mean_ns");
     }
 
     /// A machine in a reader's words.

@@ -192,21 +192,48 @@ fn proof(point: String, run: &RunSummary, fault: &FaultSummary) -> Vec<Cell> {
 
 /// The bands of a run's time lines, which end at `end_s`; a fault that was lost in between has several.
 pub(super) fn spans(run: &RunSummary, end_s: f64) -> Vec<ShadedSpan> {
-    let mut spans = Vec::new();
-    for fault in &run.faults {
+    spans_of_runs(&[run], end_s)
+}
+
+/// The bands of several runs of a point in one chart: of each fault from where it was first there in any run to where
+/// it was last.
+pub(super) fn spans_of_runs(runs: &[&RunSummary], end_s: f64) -> Vec<ShadedSpan> {
+    let mut found: Vec<(usize, f64, f64)> = Vec::new();
+    for run in runs {
+        let theirs = bands(run, end_s);
+        let same_faults = theirs.iter().map(|band| band.0).eq(found.iter().map(|band| band.0));
+        if same_faults {
+            let both = found.iter_mut().zip(theirs);
+            both.for_each(|(band, other)| *band = (band.0, band.1.min(other.1), band.2.max(other.2)));
+        } else {
+            // The first run, or one that lost a fault for a while and has more of them.
+            found.extend(theirs);
+        }
+    }
+    let label = |index: usize| {
+        let mut faults = runs.iter().filter_map(|run| run.faults.get(index));
+        let first = faults.next()?;
+        // Runs may differ in what is said of a process or a port.
+        let alike = faults.all(|fault| fault.what == first.what);
+        Some(if alike { format!("{}: {}", first.name, first.what) } else { first.name.clone() })
+    };
+    let span = |(index, from, to)| Some(ShadedSpan { from, to, label: label(index)? });
+    found.into_iter().filter_map(span).collect()
+}
+
+/// Where the faults of a run were there, each with its place among them.
+fn bands(run: &RunSummary, end_s: f64) -> Vec<(usize, f64, f64)> {
+    let mut bands = Vec::new();
+    for (index, fault) in run.faults.iter().enumerate() {
         let mut from = fault.start_s.max(0.0);
         let ends = fault.gaps.iter().map(|gap| (gap.from_s, gap.until_s));
         for (to, next) in ends.chain([(fault.end_s.unwrap_or(end_s), end_s)]) {
-            spans.push(ShadedSpan {
-                from,
-                to: to.min(end_s),
-                label: format!("{}: {}", fault.name, fault.what),
-            });
+            bands.push((index, from, to.min(end_s)));
             from = next.max(0.0);
         }
     }
-    spans.retain(|span| span.from < span.to);
-    spans
+    bands.retain(|(_, from, to)| from < to);
+    bands
 }
 
 #[cfg(test)]

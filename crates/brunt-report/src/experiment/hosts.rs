@@ -4,6 +4,8 @@ use super::details::ProbeSeries;
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 
+/// Samples of a line at least.
+const SAMPLES_MIN: u64 = 4;
 /// Lines of a panel at most: those with the highest values.
 const LINES_MAX: usize = 6;
 
@@ -36,8 +38,18 @@ pub(super) fn is_shown(probe: &str, metric: &str) -> bool {
     PANELS.iter().any(|panel| panel.probe == probe && panel.metrics.iter().any(|(name, _)| *name == metric))
 }
 
-/// The panels that have something to show, by host; and the titles of those that were zero throughout.
-pub(super) fn charts(probes: &[ProbeSeries]) -> (Vec<Chart>, Vec<String>) {
+/// What there is to show of hosts.
+pub(super) struct Panels {
+    /// Those with something to show, by host.
+    pub charts: Vec<Chart>,
+    /// Titles of those that were zero throughout.
+    pub idle: Vec<String>,
+    /// Samples of the longest series that was too short for a chart.
+    pub few: usize,
+}
+
+/// The panels of these figures.
+pub(super) fn panels(probes: &[ProbeSeries]) -> Panels {
     let mut hosts: Vec<&str> = probes.iter().map(|probe| probe.host.as_str()).collect();
     hosts.sort_unstable();
     hosts.dedup();
@@ -47,7 +59,9 @@ pub(super) fn charts(probes: &[ProbeSeries]) -> (Vec<Chart>, Vec<String>) {
             let of = if hosts.len() > 1 { format!(" of {host}") } else { String::new() };
             let members: Vec<(&ProbeSeries, &str)> = probes
                 .iter()
-                .filter(|probe| probe.host == *host && probe.probe == panel.probe && probe.line.pushed() > 1)
+                .filter(|probe| {
+                    probe.host == *host && probe.probe == panel.probe && probe.line.pushed() >= SAMPLES_MIN
+                })
                 .filter_map(|probe| {
                     let (_, name) = panel.metrics.iter().find(|(metric, _)| *metric == probe.metric)?;
                     Some((probe, *name))
@@ -69,7 +83,8 @@ pub(super) fn charts(probes: &[ProbeSeries]) -> (Vec<Chart>, Vec<String>) {
             charts.push(chart(panel, &of, members, zero.len()));
         }
     }
-    (charts, idle)
+    let short = probes.iter().map(|probe| probe.line.pushed()).filter(|samples| *samples < SAMPLES_MIN);
+    Panels { charts, idle, few: short.max().unwrap_or(0) as usize }
 }
 
 fn chart(panel: &Panel, of: &str, mut members: Vec<(&ProbeSeries, &str)>, zero: usize) -> Chart {

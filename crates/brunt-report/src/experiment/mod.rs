@@ -11,6 +11,7 @@ mod distribution;
 mod faults;
 mod glance;
 mod hosts;
+mod knee;
 mod links;
 mod losses;
 mod method;

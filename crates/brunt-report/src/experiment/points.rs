@@ -1,7 +1,10 @@
 //! The points of an experiment as a reader sees them: which axis goes across, which tells lines
 //! apart, and what their values are as numbers.
 
+use std::collections::BTreeSet;
+
 use brunt_core::units;
+use brunt_result::experiment::ArrivalKind;
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{PointSummary, Summary};
 
@@ -55,6 +58,8 @@ pub(super) struct Points<'a> {
     pub across: Option<Across>,
     /// Dimensions beside it that have more than one value: these tell points apart.
     pub others: Vec<String>,
+    /// Workloads that send a request when another one is done.
+    closed: BTreeSet<&'a str>,
 }
 
 /// The axis that goes across.
@@ -70,6 +75,11 @@ pub(super) struct Across {
 }
 
 impl Across {
+    /// Whether its values are how many requests are outstanding, or how many bring them.
+    pub fn is_load(&self) -> bool {
+        matches!(self.key.as_str(), "queue_depth" | "workers")
+    }
+
     /// The axis of a chart.
     pub fn axis(&self) -> Axis {
         let (first, last) = (self.values[0], self.values[self.values.len() - 1]);
@@ -136,7 +146,14 @@ impl<'a> Points<'a> {
                 others.push(key);
             }
         }
-        Points { all, across, others }
+        let closed = summary.experiment.workloads.iter();
+        let closed = closed.filter(|(_, workload)| workload.arrival == ArrivalKind::Closed);
+        Points { all, across, others, closed: closed.map(|(name, _)| name.as_str()).collect() }
+    }
+
+    /// Whether a point's load waits for its answers.
+    pub fn is_closed(&self, point: &PointSummary) -> bool {
+        self.closed.contains(point.workload.as_str())
     }
 
     /// A point's value of a dimension.

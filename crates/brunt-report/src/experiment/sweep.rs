@@ -5,6 +5,7 @@ use brunt_result::degradation::{PhaseKind, PhaseOverRuns};
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::PointSummary;
 
+use super::knee;
 use super::phases;
 use super::points::{Line, Points, told};
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
@@ -93,9 +94,16 @@ pub(super) fn section(points: &Points<'_>) -> Section {
         lines.chunks((LINES_MAX / all_phases(points).len().max(1)).max(1)).collect();
     for (index, part) in parts.iter().enumerate().take(CHARTS_MAX) {
         let of = if parts.len() > 1 { format!(" ({} of {})", index + 1, parts.len()) } else { String::new() };
+        let (marks, knees) = knee::knees(points, part);
         let charts = figures(points);
-        let charts = charts.iter().map(|(figure, same)| chart(points, part, figure, &of).caption(same));
+        let charts = charts.iter().map(|(figure, same)| {
+            let chart = chart(points, part, figure, &of).caption(same);
+            Chart { marks: marks.clone(), ..chart }
+        });
         section.blocks.push(Block::Charts(charts.filter(|chart| !chart.is_empty()).collect()));
+        if !knees.is_empty() {
+            section.prose(knees);
+        }
     }
     if parts.len() > CHARTS_MAX {
         section.prose(format!(

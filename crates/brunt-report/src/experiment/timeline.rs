@@ -3,27 +3,43 @@
 //!
 //! The rule: a thinned-out series says so.
 
-use brunt_result::summary::{RunSummary, Summary};
+use brunt_core::units::counted;
+use brunt_result::summary::{PointSummary, RunSummary, Summary};
 
-use super::details::{Details, RunDetails};
+use super::details::{Details, LOST, REQUESTS, RESPONSES, RETRIED, RunDetails};
 use super::hosts;
 use super::points::Points;
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::{Unit, count};
 use crate::page::{Block, Choice, Section};
 
-/// Runs on the page at most; beyond, each point shows the run of median throughput only.
+/// Runs with all of their charts; beyond, each point has those of the run of median throughput only.
 const RUNS_MAX: usize = 60;
+/// Runs with lines; beyond, each point has as many as there is room for.
+const LINES_MAX: usize = 240;
 /// Points with a time line at most.
-const POINTS_MAX: usize = 300;
+const POINTS_MAX: usize = 240;
+/// Columns of a map of response times at least.
+const COLUMNS_MIN: usize = 4;
 /// Stretches on all time lines of the page together, which keeps the file to a few megabytes.
 const PLACES_MAX: usize = 9_000;
 /// Stretches of one time line: under the first it says too little, over the last no screen shows it.
 const PLACES: std::ops::RangeInclusive<usize> = 40..=400;
-/// The runs whose time lines the page shows, with their points' indexes; of each point the run of median
-/// throughput first, which stands for it.
-pub(super) fn chosen(summary: &Summary) -> Vec<(usize, &RunSummary)> {
+
+/// A run whose time line the page shows.
+pub(super) struct Chosen<'a> {
+    /// Its point's place.
+    pub point: usize,
+    /// The run.
+    pub run: &'a RunSummary,
+    /// With its map and its hosts, not only its lines.
+    pub whole: bool,
+}
+
+/// The runs whose time lines the page shows; of each point the run of median throughput first, which stands for it.
+pub(super) fn chosen(summary: &Summary) -> Vec<Chosen<'_>> {
     let all: usize = summary.points.iter().map(|point| point.runs.len()).sum();
+    let lines = if all > LINES_MAX { (LINES_MAX / summary.points.len().max(1)).max(1) } else { LINES_MAX };
     let mut chosen = Vec::new();
     for (index, point) in summary.points.iter().enumerate().take(POINTS_MAX) {
         let mut runs: Vec<&RunSummary> = point.runs.iter().collect();
@@ -33,8 +49,12 @@ pub(super) fn chosen(summary: &Summary) -> Vec<(usize, &RunSummary)> {
             runs.sort_by_key(|run| run.repetition);
             runs.insert(0, median);
         }
-        runs.truncate(if all > RUNS_MAX { 1 } else { RUNS_MAX });
-        chosen.extend(runs.into_iter().map(|run| (index, run)));
+        let runs = runs.into_iter().take(lines).enumerate();
+        chosen.extend(runs.map(|(nth, run)| Chosen {
+            point: index,
+            run,
+            whole: all <= RUNS_MAX || nth == 0,
+        }));
     }
     chosen
 }
@@ -44,93 +64,178 @@ pub(super) fn places(lines: usize) -> usize {
     (PLACES_MAX / lines.max(1)).clamp(*PLACES.start(), *PLACES.end())
 }
 
+/// A run with its details.
+type Shown<'a> = (&'a Chosen<'a>, &'a RunDetails);
+
 pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     let mut section = Section::new("Over time");
     let points = Points::of(summary);
-    let all: usize = summary.points.iter().map(|point| point.runs.len()).sum();
-    let mut shown: Vec<(String, &RunSummary, &RunDetails)> = Vec::new();
-    let mut last = None;
-    for (index, run) in chosen(summary) {
-        let first = last.replace(index) != Some(index);
-        let Some(known) = details.runs.get(&run.order).filter(|known| known.line.pushed() > 1) else {
-            continue;
-        };
-        let point = &summary.points[index];
-        let word = if first && point.runs.len() > 1 { ", of median throughput" } else { "" };
-        let (number, count) = (run.repetition + 1, point.runs.len());
-        shown.push((format!("{}: run {number} of {count}{word}", points.full_name(point)), run, known));
-    }
+    let chosen = chosen(summary);
+    let shown = chosen.iter().filter_map(|one| {
+        let known = details.runs.get(&one.run.order)?;
+        (known.line.pushed() > 1).then_some((one, known))
+    });
+    let shown: Vec<Shown<'_>> = shown.collect();
     if shown.is_empty() {
         let why = details.missing.as_deref().unwrap_or("All runs have only one interval on record.");
         section.blocks.push(Block::Missing(why.to_string()));
         return section;
     }
-    section
-        .prose("Time counts from the start of measuring. The charts of a run share a cursor; drag to zoom.");
+    section.prose(
+        "Time counts from the start of measuring. The charts of a point share a cursor; drag to zoom.",
+    );
+    let all: usize = summary.points.iter().map(|point| point.runs.len()).sum();
     if all > RUNS_MAX {
         section.prose(
-            "For each point, the run with the median throughput is shown; the tables in the results folder have all runs.",
+            "Response times in detail and hosts are shown for the run with the median throughput of each point; the tables in the results folder have all runs.",
         );
     }
-    let options = shown.into_iter().map(|(name, run, details)| (name, blocks(run, details))).collect();
-    section.blocks.push(Block::Choice(Choice { label: "Run".into(), options }));
+    let of_point = |runs: &[Shown<'_>]| {
+        let point = &summary.points[runs[0].0.point];
+        (points.full_name(point), point_blocks(point, runs))
+    };
+    let options = shown.chunk_by(|a, b| a.0.point == b.0.point).map(of_point).collect();
+    section.blocks.push(Block::Choice(Choice { label: "Point".into(), options }));
     section
 }
 
-fn blocks(run: &RunSummary, details: &RunDetails) -> Vec<Block> {
-    let line = &details.line;
-    let (begin, end) = line.span().unwrap_or_default();
-    let (faults, sync) = (super::faults::spans(run, end), format!("run-{}", run.order));
-    let stretch = Some((begin.min(0.0), end));
-    let time = || Axis::new("time", Unit::Seconds, Scale::Linear);
-    let finish = |chart: Chart, height: u32| Block::of(Chart { height, stretch, ..chart.on(&sync, &faults) });
-    let length = Unit::Micros.show(details.interval_s * 1e6);
+/// Of a point: all its runs over each other, then one of them in detail.
+fn point_blocks(point: &PointSummary, runs: &[Shown<'_>]) -> Vec<Block> {
+    let sync = format!("point-{}", runs[0].0.point);
+    let overlaid = runs.len() > 1;
+    let mut blocks = if overlaid { overlay(point, runs, &sync) } else { Vec::new() };
+    let option = |(nth, (one, details)): (usize, &Shown<'_>)| {
+        let word = if nth == 0 && point.runs.len() > 1 { ", of median throughput" } else { "" };
+        let name = format!("{} of {}{word}", one.run.repetition + 1, point.runs.len());
+        (name, run_blocks(one.run, details, &sync, overlaid))
+    };
+    let whole = runs.iter().enumerate().filter(|(_, (one, _))| one.whole);
+    let options: Vec<(String, Vec<Block>)> = whole.map(option).collect();
+    if overlaid {
+        blocks.push(Block::Heading("One run in detail".into()));
+    }
+    blocks.push(Block::Choice(Choice { label: "Run".into(), options }));
+    blocks
+}
+
+/// Throughput and p99 of every run on one time axis.
+fn overlay(point: &PointSummary, runs: &[Shown<'_>], sync: &str) -> Vec<Block> {
+    let mut runs: Vec<&Shown<'_>> = runs.iter().collect();
+    runs.sort_by_key(|(one, _)| one.run.repetition);
+    let lines = || runs.iter().map(|(_, details)| &details.line);
+    // The finest one's places: values of coarser ones stand at several of them, and none is lost.
+    let places = lines().map(|line| line.places()).max_by_key(Vec::len).unwrap_or_default();
+    let spans = lines().filter_map(|line| line.span());
+    let (begin, end) = spans.fold((0.0, 0.0), |(begin, end), span| (span.0.min(begin), span.1.max(end)));
+    let summaries: Vec<&RunSummary> = runs.iter().map(|(one, _)| one.run).collect();
+    let faults = super::faults::spans_of_runs(&summaries, end);
+    let series = |figure: usize| -> Vec<Series> {
+        let of = |(index, (one, details)): (usize, &&Shown<'_>)| {
+            let name = format!("run {}", one.run.repetition + 1);
+            Series::new(name, SeriesRole::Run(index), details.line.at(figure, &places))
+        };
+        runs.iter().enumerate().map(of).collect()
+    };
+    let finish = |title: &str, y: Axis, series: Vec<Series>, caption: String| {
+        let x = Axis::new("time", Unit::Seconds, Scale::Linear);
+        let chart = Chart::curves(title, x, y, places.clone(), series).caption(caption).on(sync, &faults);
+        Block::of(Chart { height: 220, stretch: Some((begin, end)), ..chart })
+    };
+    let mut requests = series(REQUESTS);
+    // What the cost of the first fault is measured against; later ones may have another.
+    if let Some(before) = point.degradation.first().and_then(|fault| fault.baseline) {
+        let values = places.iter().map(|_| Some(before.mean)).collect();
+        requests.push(Series::new("rate before the fault", SeriesRole::Reference(0), values));
+    }
+    let mut told = match (runs.len(), point.runs.len()) {
+        (shown, all) if shown == all => format!("All {all} runs. "),
+        (shown, all) => format!("{shown} of {all} runs. "),
+    };
+    told += &intervals(runs[0].1);
+    vec![
+        finish("Throughput", rate(), requests, told),
+        finish(
+            "99th percentile of the response time",
+            Axis::new("p99 of each interval", Unit::Micros, Scale::Log),
+            series(RESPONSES + 1),
+            String::new(),
+        ),
+    ]
+}
+
+/// Of what a run's line is made.
+fn intervals(details: &RunDetails) -> String {
+    let (line, length) = (&details.line, Unit::Micros.show(details.interval_s * 1e6));
     let mut told = format!("{} intervals of {length}.", count(line.pushed() as f64));
     if line.each() > 1 {
         told += &format!(" Drawn as the minimum and maximum of every {}.", line.each());
     }
+    told
+}
+
+fn rate() -> Axis {
+    Axis::new("requests per second", Unit::PerSecond, Scale::FromZero)
+}
+
+/// A run's charts; without its throughput where that is overlaid with that of others.
+fn run_blocks(run: &RunSummary, details: &RunDetails, sync: &str, overlaid: bool) -> Vec<Block> {
+    let line = &details.line;
+    let (begin, end) = line.span().unwrap_or_default();
+    let faults = super::faults::spans(run, end);
+    let stretch = Some((begin.min(0.0), end));
+    let time = || Axis::new("time", Unit::Seconds, Scale::Linear);
+    let finish = |chart: Chart, height: u32| Block::of(Chart { height, stretch, ..chart.on(sync, &faults) });
     let curves =
         |title: &str, y: Axis, series: Vec<Series>| Chart::curves(title, time(), y, line.places(), series);
-    let rate = || Axis::new("requests per second", Unit::PerSecond, Scale::FromZero);
     let latency = || Axis::new("response time", Unit::Micros, Scale::Log);
 
-    let mut requests = vec![Series::new("requests", SeriesRole::Nominal(0), line.values(0))];
-    // What the cost of the first fault is measured against; later ones may have another.
-    if let Some(cost) = run.faults.iter().find_map(|fault| fault.cost.as_ref()) {
-        let before = cost.baseline.requests_per_second;
-        let values = line.places().iter().map(|_| Some(before)).collect();
-        requests.push(Series::new("rate before the fault", SeriesRole::Level(0), values));
+    let mut blocks = Vec::new();
+    if !overlaid {
+        let mut requests = vec![Series::new("requests", SeriesRole::Nominal(0), line.values(REQUESTS))];
+        if let Some(cost) = run.faults.iter().find_map(|fault| fault.cost.as_ref()) {
+            let before = cost.baseline.requests_per_second;
+            let values = line.places().iter().map(|_| Some(before)).collect();
+            requests.push(Series::new("rate before the fault", SeriesRole::Reference(0), values));
+        }
+        blocks.push(finish(curves("Throughput", rate(), requests).caption(intervals(details)), 200));
     }
-    let mut blocks = vec![finish(curves("Throughput", rate(), requests).caption(told), 200)];
     let levels = ["p50", "p99", "p99.9", "slowest"].iter().enumerate().map(|(index, name)| {
         let level = if index == 3 { 4 } else { index };
-        Series::new(*name, SeriesRole::Level(level), line.values(3 + index))
+        Series::new(*name, SeriesRole::Level(level), line.values(RESPONSES + index))
     });
     let chart = curves("Response time", latency(), levels.collect());
     blocks.push(finish(Chart { fills: vec![(0, 1), (1, 2)], ..chart }, 250));
     match details.map.heat() {
-        Some(heat) if details.map.columns() > 1 => {
+        Some(heat) if details.map.columns() >= COLUMNS_MIN => {
             blocks.push(finish(Chart::heat("Response time map", time(), latency(), heat), 250));
         }
-        Some(_) => blocks.push(Block::Missing(
-            "Response time map: histograms are stored per second, and the run was shorter than two.".into(),
-        )),
+        Some(_) => blocks.push(Block::Missing(format!(
+            "Response time map: {} of histograms on record, too few for a map; a shorter interval of the workload gives more.",
+            counted(details.map.columns(), "extent"),
+        ))),
         None => blocks.push(Block::Missing("Response time map: this run has no histograms.".into())),
     }
-    let troubles =
-        [(1, "lost", 4), (2, "retried", 1)].into_iter().filter(|(figure, ..)| !line.is_zero(*figure));
+    let troubles = [(LOST, "lost", 4), (RETRIED, "retried", 1)]
+        .into_iter()
+        .filter(|(figure, ..)| !line.is_zero(*figure));
     let troubles: Vec<Series> = troubles
         .map(|(figure, name, role)| Series::new(name, SeriesRole::Nominal(role), line.values(figure)))
         .collect();
     if !troubles.is_empty() {
         blocks.push(finish(curves("Lost and retried requests", rate(), troubles), 160));
     }
-    let (panels, idle) = hosts::charts(&details.probes);
-    if panels.is_empty() && idle.is_empty() {
-        blocks.push(Block::Missing("Hosts: no probes were recorded during this run.".into()));
+    let hosts::Panels { charts, idle, few } = hosts::panels(&details.probes);
+    if charts.is_empty() && idle.is_empty() {
+        blocks.push(Block::Missing(match few {
+            0 => "Hosts: no probes were recorded during this run.".into(),
+            few => format!(
+                "Hosts: {} of the probes in this run, too few for a chart; their means are in summary.json, and a shorter interval of [probes] gives more.",
+                counted(few, "sample"),
+            ),
+        }));
     } else {
         blocks.push(Block::Heading("Hosts meanwhile".into()));
-        blocks.extend(panels.into_iter().map(|chart| finish(chart, 120)));
+        blocks.extend(charts.into_iter().map(|chart| finish(chart, 120)));
         if !idle.is_empty() {
             blocks.push(Block::Prose(format!("Zero throughout: {}.", idle.join(", "))));
         }

@@ -3,7 +3,8 @@
 use brunt_report::chart::{Chart, Scale};
 use brunt_report::experiment::{Details, page};
 use brunt_report::html;
-use brunt_report::page::{Block, Page, Section};
+use brunt_report::page::{Block, Choice, Page, Section};
+use brunt_result::statistics::Estimate;
 use brunt_result::summary::Summary;
 
 use crate::support;
@@ -156,4 +157,87 @@ fn bars_are_of_phases() {
         "{:?}",
         page.glance.cards[0]
     );
+}
+
+/// The option of a choice with this label, however deep it stands.
+fn choice<'a>(blocks: &'a [Block], label: &str) -> Option<&'a Choice> {
+    blocks.iter().find_map(|block| match block {
+        Block::Choice(found) if found.label == label => Some(found),
+        Block::Choice(found) => found.options.iter().find_map(|(_, blocks)| choice(blocks, label)),
+        _ => None,
+    })
+}
+
+/// All runs of a point lie over each other, each with its own values, under the bands of the fault and beside the rate
+/// before it; what one run alone shows is below, to choose from.
+#[test]
+fn runs_are_overlaid() {
+    let summary = support::with_phases(support::run("overlaid", "", 4));
+    let page = page(&summary, &support::details(&summary));
+    let time = section(&page, "Over time").unwrap();
+    let points = choice(&time.blocks, "Point").unwrap();
+    assert_eq!(points.options.len(), 2);
+    let drawn: Vec<&Chart> = charts(&points.options[0].1);
+    let names = |chart: &Chart| chart.series.iter().map(|series| series.name.clone()).collect::<Vec<_>>();
+    for (chart, title) in drawn.iter().zip(["Throughput", "99th percentile of the response time"]) {
+        assert_eq!(chart.title, title);
+        assert_eq!(names(chart)[..4], ["run 1", "run 2", "run 3", "run 4"], "{title}");
+        assert!(chart.series[..4].windows(2).all(|pair| pair[0].values != pair[1].values), "{title}");
+        assert!(chart.series.iter().all(|series| series.values.len() == chart.xs.len()), "{title}");
+        assert_eq!((chart.spans[0].from, chart.spans[0].to), (50.0, 70.0), "{title}");
+    }
+    assert!(drawn[0].caption.starts_with("All 4 runs. 120 intervals"), "{}", drawn[0].caption);
+    let runs = choice(&points.options[0].1, "Run").unwrap();
+    assert_eq!(runs.options.len(), 4);
+    assert!(runs.options[0].0.ends_with("of 4, of median throughput"), "{}", runs.options[0].0);
+    assert!(charts(&runs.options[0].1).iter().all(|chart| chart.title != "Throughput"));
+}
+
+/// A run of few intervals and samples is said to be too short in a sentence each, instead of charts of two points.
+#[test]
+fn short_runs_get_sentences() {
+    let summary = support::run("short", "", 2);
+    let page = page(&summary, &support::short_details(&summary, 3));
+    let time = section(&page, "Over time").unwrap();
+    let text = format!("{time:?}");
+    assert!(text.contains("Response time map: 3 extents of histograms on record, too few"), "{text}");
+    assert!(text.contains("Hosts: 3 samples of the probes in this run, too few for a chart"), "{text}");
+    assert!(charts(&time.blocks).iter().all(|chart| chart.title != "Processors" && chart.heat.is_none()));
+    let longer = brunt_report::experiment::page(&summary, &support::short_details(&summary, 4));
+    let time = section(&longer, "Over time").unwrap();
+    assert!(charts(&time.blocks).iter().any(|chart| chart.title == "Processors"));
+    assert!(charts(&time.blocks).iter().any(|chart| chart.heat.is_some()));
+}
+
+/// The knee of a line that levels off stands on every chart of it, with a sentence of how it comes about; of one that
+/// still grows it is said that there is none.
+#[test]
+fn knees_are_drawn() {
+    let estimate = |mean: f64| Estimate { mean, low: None, high: None, runs: 2 };
+    let with = |rate: fn(f64) -> f64| {
+        let mut summary = support::run("knee", "queue_depth = [1, 2, 4, 8, 16, 32]", 2);
+        for point in &mut summary.points {
+            let depth: f64 = point.axes["queue_depth"].parse().unwrap();
+            let us = depth / rate(depth) * 1e6;
+            point.requests_per_second = Some(estimate(rate(depth)));
+            point.bytes_per_second = Some(estimate(rate(depth) * 4096.0));
+            point.response_mean_us = Some(estimate(us));
+            point.service.as_mut().unwrap().mean_us = us;
+        }
+        without_tables(&summary)
+    };
+    let page = with(|depth| depth.min(5.0) / 100e-6);
+    let sweep = section(&page, "Throughput and response time").unwrap();
+    for chart in charts(&sweep.blocks) {
+        assert_eq!(chart.marks.len(), 2, "{}", chart.title);
+        assert!(chart.marks.iter().all(|mark| (mark.at - 5.0).abs() < 1e-6), "{:?}", chart.marks);
+    }
+    let text = html::render(&page);
+    assert!(text.contains("memory: knee at queue depth 5"));
+    assert!(text.contains("outstanding), by the law of Little: the highest rate, 50 k/s, times"));
+    assert!(text.contains(r#""label":"knee 5"#));
+    let page = with(|depth| depth / 100e-6);
+    let text = html::render(&page);
+    assert!(text.contains("memory: no knee up to queue depth 32, because the rate still grows there."));
+    assert!(!text.contains(r#""marks""#));
 }

@@ -107,7 +107,7 @@ fn experiments_in_a_browser() {
             }), 200));
         })()",
     );
-    assert!(seen["spoken"].as_str().unwrap().starts_with("time: 2.50 s. requests "), "{seen}");
+    assert!(seen["spoken"].as_str().unwrap().starts_with("time: 2.50 s. run 1 "), "{seen}");
     assert!(seen["tips"].as_u64().unwrap() >= 5 && seen["rows"] == 120, "{seen}");
 
     // Dragging over one chart looks closer on all of its axis; a button shows the whole again.

@@ -1,7 +1,8 @@
 //! Table `histograms`: what percentiles of any merge are computed from, in SQL.
 //!
-//! Short intervals are put together to extents of a second: an hour at 10 ms would be half a
-//! gigabyte otherwise, and the percentiles of each interval are in `intervals` already.
+//! Short intervals are put together to extents that grow with the run, up to a second: an hour at 10 ms would be half a
+//! gigabyte otherwise, and the percentiles of each interval are in `intervals` already; but of a run of two seconds two
+//! extents would show nothing.
 
 use std::time::Duration;
 
@@ -12,13 +13,16 @@ use brunt_lake::{Batch, Column, Table};
 use super::RunOrigin;
 use super::figures::OP;
 
-/// Shortest extent but for the last one.
-const EXTENT_MIN: Duration = Duration::from_secs(1);
+/// An extent is as long as the run was until then, divided by this: about so many for a short run, and no more than a
+/// hundred more for one of days.
+const EXTENTS: u32 = 20;
+/// But no longer than it takes to be as long as this.
+const EXTENT_ENOUGH: Duration = Duration::from_secs(1);
 
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "histograms",
-    doc: "Latency histograms: one row for each extent of a run, operation and non-empty bucket. An extent is a report interval, or as many as make a second. Buckets are the same \
+    doc: "Latency histograms: one row for each extent of a run, operation and non-empty bucket. An extent is a report interval, or as many as make a twentieth of the time since the run's start, a second at most. Buckets are the same \
           everywhere, at most 0.1 % wide, and may be added up over extents, operations and runs. \
           (A latency beyond 2^43 ns, 2.4 hours, is in the last bucket.)",
     columns: &[
@@ -71,7 +75,8 @@ impl Extent {
                 }
             }
         }
-        if interval.end.since(start) >= EXTENT_MIN {
+        let enough = (start.since(moment.origin) / EXTENTS).min(EXTENT_ENOUGH);
+        if interval.end.since(start) >= enough {
             self.end(rows, moment);
         }
     }
@@ -115,15 +120,15 @@ mod tests {
     use super::*;
     use crate::Figures;
 
-    /// 10 ms intervals become extents of a second, and nothing is lost or counted twice.
+    /// 10 ms intervals become extents that grow with the run up to a second, and nothing is lost or counted twice.
     #[test]
     fn extents_add_up() {
         let (mut rows, mut extent) = (Batch::new(&TABLE), Extent::default());
         let moment = RunOrigin { run: 3, trial: 0, origin: Nanos(1000) };
         let (mut responses, mut services) = (0, 0);
-        for index in 0..250u64 {
+        for index in 0..3000u64 {
             let mut figures = Figures::of_kinds(&[OpKind::Read, OpKind::Write]);
-            for request in 0..index % 4 {
+            for request in 0..1 + index % 4 {
                 figures.at(0).response.record(Nanos(1000 * (request + 1) * 7));
                 figures.at(0).service.record(Nanos(1000 * (request + 1)));
                 figures.at(1).service.record(Nanos(500));
@@ -140,13 +145,16 @@ mod tests {
         let mut spans: Vec<(i64, i64)> =
             rows.ints("start_ns").iter().copied().zip(rows.ints("end_ns").iter().copied()).collect();
         spans.dedup();
-        assert_eq!(
-            spans,
-            [(0, 1_000_000_000), (1_000_000_000, 2_000_000_000), (2_000_000_000, 2_500_000_000)]
-        );
+        assert!(spans.windows(2).all(|pair| pair[0].1 == pair[1].0), "{spans:?}");
+        assert_eq!((spans[0].0, spans[spans.len() - 1].1), (0, 30_000_000_000));
+        let lengths: Vec<i64> =
+            spans[..spans.len() - 1].iter().map(|(start, end)| (end - start) / 10_000_000).collect();
+        // Each interval at first; a run of a second has twenty and more, one of half a minute not even two hundred.
+        assert_eq!(lengths[..20], [1; 20]);
+        assert!(spans.iter().filter(|(_, end)| *end <= 1_000_000_000).count() > 40);
+        assert!(lengths.is_sorted() && lengths.len() < 160, "{lengths:?}");
+        assert_eq!(lengths[lengths.len() - 1], 100);
         let (low, high) = (rows.ints("low_ns"), rows.ints("high_ns"));
         assert!(low.iter().zip(high).all(|(low, high)| low <= high));
-        // Each extent has three latencies of each kind for reads, one of writes, no bucket twice.
-        assert_eq!(rows.rows(), 3 * (3 + 3 + 1));
     }
 }

@@ -8,6 +8,7 @@
 mod fault;
 mod hosts;
 mod include;
+mod intervals;
 mod lab;
 mod lab_check;
 mod mistake;
@@ -143,6 +144,7 @@ impl Experiment {
             })?;
         experiment.read_files(&source)?;
         experiment.settle_replays(&source);
+        experiment.settle_intervals(&source);
         experiment.check(&source)?;
         Ok(experiment)
     }

@@ -123,16 +123,23 @@ pub fn details(summary: &Summary) -> Details {
     for (index, point) in summary.points.iter().enumerate() {
         let mut all = Histogram::new();
         for run in &point.runs {
-            details.runs.insert(run.order, time_line(f64::from(run.order), &mut all));
+            details.runs.insert(run.order, time_line(120, f64::from(run.order), &mut all));
         }
         details.response.insert(index, all);
     }
     details
 }
 
-fn time_line(shift: f64, all: &mut Histogram) -> RunDetails {
+/// The same of runs of a few seconds.
+pub fn short_details(summary: &Summary, seconds: u32) -> Details {
+    let runs = summary.points.iter().flat_map(|point| &point.runs);
+    let lines = runs.map(|run| (run.order, time_line(seconds, 0.0, &mut Histogram::new())));
+    Details { runs: lines.collect(), ..Details::default() }
+}
+
+fn time_line(seconds: u32, shift: f64, all: &mut Histogram) -> RunDetails {
     let mut run = RunDetails::new(100);
-    for second in 0..120u32 {
+    for second in 0..seconds {
         let at = f64::from(second);
         let slow = if (50..70).contains(&second) { 12.0 } else { 1.0 };
         let base = (90.0 + 4.0 * shift + 12.0 * (at / 9.0).sin()) * slow;

@@ -1,0 +1,132 @@
+//! Where more outstanding requests stop to raise the rate: the knee that the law of Little (outstanding = rate × time)
+//! puts at the highest rate × the service time of a request that waits for no other.
+//!
+//! The rule: a knee is drawn only where the rate has levelled off within what was measured; before that the highest
+//! rate says nothing of the most there is.
+
+use brunt_result::summary::PointSummary;
+
+use super::points::{Line, Points};
+use crate::chart::{Mark, SeriesRole};
+use crate::format::{Unit, three};
+
+/// A rate that grows by less than this power of the load has levelled off: 1 is in step with it, 0 not at all.
+const LEVEL: f64 = 0.3;
+
+/// What is known of one line.
+#[derive(Debug, PartialEq)]
+pub(super) enum Knee {
+    /// It is here.
+    At {
+        /// On the axis.
+        at: f64,
+        /// Requests outstanding there, of all workers.
+        outstanding: f64,
+        /// The highest rate, in requests a second.
+        rate: f64,
+        /// The service time at the lowest load, in microseconds.
+        service_us: f64,
+    },
+    /// The rate still grows at the end of the axis.
+    Beyond,
+}
+
+/// The knee of rising places on the axis, each with its rate, mean response and mean service time in microseconds;
+/// `None` of fewer than three.
+fn knee(places: &[(f64, f64, f64, f64)]) -> Option<Knee> {
+    let [(first, rate, response_us, service_us), .., before, last] = *places else { return None };
+    let highest = places.iter().map(|place| place.1).fold(0.0, f64::max);
+    let growth = (last.1 / before.1).ln() / (last.0 / before.0).ln();
+    let outstanding = highest * service_us / 1e6;
+    // How many are outstanding for one step of the axis (its workers, or its depth) was measured, too.
+    let at = first * outstanding / (rate * response_us / 1e6);
+    // A NaN, of a place without a rate, is no knee.
+    if growth < LEVEL && at <= last.0 {
+        return Some(Knee::At { at, outstanding, rate: highest, service_us });
+    }
+    Some(Knee::Beyond)
+}
+
+/// The knees of lines across an axis of load, with a sentence for each; none for other axes, open loops and points with
+/// faults.
+pub(super) fn knees(points: &Points<'_>, lines: &[Line<'_>]) -> (Vec<Mark>, String) {
+    let (mut marks, mut said) = (Vec::new(), Vec::new());
+    let Some(across) = points.across.as_ref().filter(|across| across.is_load()) else {
+        return (marks, String::new());
+    };
+    for (index, line) in lines.iter().enumerate() {
+        let place = |(at, point): (&f64, &Option<&PointSummary>)| {
+            let point = point.filter(|point| points.is_closed(point) && point.phases.is_empty())?;
+            let service_us = point.service?.mean_us;
+            Some((*at, point.requests_per_second?.mean, point.response_mean_us?.mean, service_us))
+        };
+        let places: Vec<_> = across.values.iter().zip(&line.points).filter_map(place).collect();
+        let of = if line.name.is_empty() { String::new() } else { format!("{}: ", line.name) };
+        match knee(&places) {
+            None => {}
+            Some(Knee::Beyond) => said.push(format!(
+                "{of}no knee up to {} {}, because the rate still grows there.",
+                across.label,
+                across.unit.show(places[places.len() - 1].0)
+            )),
+            Some(Knee::At { at, outstanding, rate, service_us }) => {
+                said.push(format!(
+                    "{of}knee at {} {} ({} outstanding), by the law of Little: the highest rate, {}, times the service time at the lowest load, {}. Beyond it requests only wait.",
+                    across.label,
+                    three(at),
+                    three(outstanding),
+                    Unit::PerSecond.show(rate),
+                    Unit::Micros.show(service_us),
+                ));
+                let role =
+                    if lines.len() > 1 { SeriesRole::Nominal(index) } else { SeriesRole::Reference(0) };
+                marks.push(Mark { at, label: format!("knee {}", three(at)), role });
+            }
+        }
+    }
+    (marks, said.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device with eight servers of 100 us each: one more outstanding than eight only waits, whether one worker or two
+    /// bring them. What has not levelled off has no knee yet, nor has what was measured at two places.
+    #[test]
+    fn servers_and_their_knee() {
+        let places = |depths: &[u32], workers: f64| -> Vec<(f64, f64, f64, f64)> {
+            let place = |depth: &u32| {
+                let outstanding = f64::from(*depth) * workers;
+                let rate = outstanding.min(8.0) / 100e-6;
+                // What waits in the device is service time, too; only that of the lowest load counts.
+                let us = outstanding / rate * 1e6;
+                (f64::from(*depth), rate, us, us)
+            };
+            depths.iter().map(place).collect()
+        };
+        let check = |depths: &[u32], workers: f64, expected: Option<f64>| match knee(&places(depths, workers))
+        {
+            Some(Knee::At { at, outstanding, rate, service_us }) => {
+                assert!((at - expected.unwrap()).abs() < 1e-6, "{at}");
+                assert!(
+                    (outstanding - 8.0).abs() < 1e-6 && (rate - 80e3).abs() < 1e-3,
+                    "{outstanding} {rate}"
+                );
+                assert!((service_us - 100.0).abs() < 1e-6);
+            }
+            found => assert_eq!((found, expected), (Some(Knee::Beyond), None), "{depths:?}"),
+        };
+        check(&[1, 2, 4, 8, 16, 32], 1.0, Some(8.0));
+        check(&[1, 2, 4, 8, 16, 32], 2.0, Some(4.0));
+        check(&[2, 8, 16], 1.0, Some(8.0));
+        check(&[1, 2, 4, 8], 1.0, None);
+        check(&[1, 2, 4], 1.0, None);
+        assert_eq!(knee(&places(&[1, 32], 1.0)), None);
+        assert_eq!(knee(&[]), None);
+        assert_eq!(
+            knee(&[(1.0, 0.0, 1.0, 1.0), (2.0, 0.0, 1.0, 1.0), (4.0, 0.0, 1.0, 1.0)]),
+            Some(Knee::Beyond)
+        );
+    }
+}

@@ -1,0 +1,69 @@
+//! How often a run is looked at, where its file does not say: a short run more often than once a second, which would
+//! leave one or two figures over time.
+
+use std::time::Duration;
+
+use brunt_core::Span;
+
+use super::Experiment;
+use super::mistake::Source;
+
+/// Looks at a run of a known length.
+const LOOKS: u32 = 20;
+/// Between two looks at the least: processor time is counted in ticks of up to 10 ms.
+const SHORTEST: Duration = Duration::from_millis(50);
+/// And at the most, in runs as long as this many of them and longer.
+const LONGEST: Duration = Duration::from_secs(1);
+
+impl Experiment {
+    /// Sets the intervals of reports and of probes that the file leaves open, by how long runs last.
+    pub(super) fn settle_intervals(&mut self, source: &Source<'_>) {
+        let mut shortest: Option<Duration> = None;
+        for (name, workload) in &mut self.workloads {
+            let Some(Span(time)) = workload.stop.time else { continue };
+            shortest = Some(shortest.map_or(time, |known| known.min(time)));
+            // Rounds of a steady state are counted in intervals.
+            if workload.stop.steady.is_none() && !source.has(&["workloads", name, "interval"]) {
+                workload.interval = Span(fitting(time));
+            }
+        }
+        if let Some(time) = shortest.filter(|_| !source.has(&["probes", "interval"])) {
+            self.probes.interval = Span(fitting(time));
+        }
+    }
+}
+
+/// Between two looks at a run of this length, in whole hundredths of a second.
+fn fitting(time: Duration) -> Duration {
+    let hundredths = (time / LOOKS).as_millis() / 10;
+    Duration::from_millis(hundredths as u64 * 10).clamp(SHORTEST, LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Short runs are looked at more often, long ones once a second; what the file says stands.
+    #[test]
+    fn intervals_by_length() {
+        let check = |workload: &str, probes: &str, expected: (&str, &str)| {
+            let text = format!(
+                "name = \"x\"\n[targets.m]\nurl = \"memory:1MiB\"\n[workloads.w]\n{workload}\n{probes}\n"
+            );
+            let experiment = Experiment::parse("x.toml", &text).expect(workload);
+            let (report, probe) = (experiment.workloads["w"].interval, experiment.probes.interval);
+            assert_eq!(
+                (report.to_string().as_str(), probe.to_string().as_str()),
+                expected,
+                "{workload} {probes}"
+            );
+        };
+        check("stop = { time = \"1500ms\" }", "", ("70ms", "70ms"));
+        check("stop = { time = \"300ms\" }", "", ("50ms", "50ms"));
+        check("stop = { time = \"6s\" }", "", ("300ms", "300ms"));
+        check("stop = { time = \"1h\" }", "", ("1s", "1s"));
+        check("stop = { requests = 100 }", "", ("1s", "1s"));
+        check("interval = \"1s\"\nstop = { time = \"2s\" }", "", ("1s", "100ms"));
+        check("stop = { time = \"2s\" }", "[probes]\ninterval = \"0s\"", ("100ms", "0"));
+    }
+}
