@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""Draws docs/bench-iscsi.svg from what `brunt bench iscsi --json` printed.
+"""Draws the figures of docs/ from what benchmarks printed with --json:
 
     brunt bench iscsi --json > bench.json && tools/bench-figure.py bench.json > docs/bench-iscsi.svg
+    brunt bench actors --json > actors.json && tools/bench-figure.py actors.json > docs/bench-actors.svg
+    brunt bench capture --loss=0.5,1,2,5 --json > loss.json && tools/bench-figure.py loss.json > docs/bench-loss.svg
 """
+import html
 import json
+import math
 import sys
 
 # Who is drawn, in this order, under which name and in which colour (legible on light and dark).
@@ -38,8 +42,7 @@ def panel(out, y, title, rows, value, unit):
     return y + 14
 
 
-def main():
-    bench = json.load(open(sys.argv[1]))
+def iscsi(bench):
     small = [r for r in bench["rows"] if r["row"].startswith("4k") and "depth 32" in r["row"]]
     large = [r for r in bench["rows"] if r["row"].split("k")[0] in ("64", "256") or r["row"].startswith("1m")]
     size = {"4": 4096, "6": 65536, "2": 262144, "1": 1 << 20}
@@ -51,10 +54,108 @@ def main():
     for _, label, colour in WHO:
         out.append(f'<rect x="{x}" y="{y - 10}" width="10" height="10" fill="{colour}"/><text x="{x + 15}" y="{y}" class="n">{label}</text>')
         x += 30 + 6.2 * len(label)
-    print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {max(WIDTH, int(x))} {y + 12}" role="img" '
-          'aria-label="Requests per second and throughput of target and initiator beside their peers">')
-    print("<style>text{font:12px sans-serif;fill:#333}.t{font-weight:bold}.n{font-size:11px}"
-          "@media(prefers-color-scheme:dark){text{fill:#ddd}}</style>")
+    return out, max(WIDTH, int(x)), y + 12, "Requests per second and throughput of target and initiator beside their peers"
+
+
+def axis(out, left, right, top, height, most, unit):
+    """Lines and labels of an axis from zero; returns what places a value."""
+    step = 10 ** math.floor(math.log10(most)) if most > 0 else 1
+    step = next(step * part for part in (0.2, 0.25, 0.5, 1, 2) if most / (step * part) <= 4)
+    place = lambda value: top + height - value / (most * 1.06) * height
+    for index in range(int(most * 1.06 / step) + 1):
+        at = place(index * step)
+        out.append(f'<path d="M{left} {at:.1f}H{right}" class="g"/>')
+        out.append(f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end" class="n">{index * step:g}{unit if index else ""}</text>')
+    return place
+
+
+# Who exchanges messages, under which name and in which colour.
+ACTORS = [
+    ("brunt_pinned", "Brunt, pinned", "#1f77b4"), ("brunt", "Brunt", "#4aa3c7"),
+    ("go", "Go", "#d98b2b"), ("erlang", "Erlang", "#8253b6"),
+]
+
+
+def actors(bench):
+    """Messages a second over scheduler threads, a panel for each pattern; dashed beside a competing thread."""
+    out, width, height, left = [], WIDTH, 200, 56
+    each = (width - 20) / 2
+    for nth, pattern in enumerate(("ring", "all-to-all")):
+        rows = [row for row in bench["rows"] if row["pattern"] == pattern]
+        if not rows:
+            continue
+        threads = sorted({row["threads"] for row in rows})
+        begin, end = left + nth * each, nth * each + each - 10
+        most = max(rate for row in rows for runs in row["runs"].values() for rate in runs) / 1e6
+        out.append(f'<text x="{begin}" y="24" class="t">{pattern}, million messages/s</text>')
+        place = axis(out, begin, end, 40, height, most, "")
+        across = lambda count: begin + (threads.index(count) + 0.5) / len(threads) * (end - begin)
+        for count in threads:
+            out.append(f'<text x="{across(count):.1f}" y="{height + 58}" text-anchor="middle" class="n">{count}</text>')
+        out.append(f'<text x="{(begin + end) / 2:.1f}" y="{height + 74}" text-anchor="middle" class="n">scheduler threads</text>')
+        for index, (who, _, colour) in enumerate(ACTORS):
+            for load in (False, True):
+                found = [row for row in rows if row["competing_load"] == load and who in row]
+                shift = (index - 1.5) * 9 + (4 if load else 0)
+                points = " ".join(f"{across(row['threads']) + shift:.1f},{place(row[who] / 1e6):.1f}" for row in found)
+                dash = ' stroke-dasharray="4 3"' if load else ""
+                out.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>')
+                for row in found:
+                    x, runs = across(row["threads"]) + shift, row["runs"][who]
+                    low, high = place(min(runs) / 1e6), place(max(runs) / 1e6)
+                    out.append(f'<path d="M{x:.1f} {low:.1f}V{high:.1f}" stroke="{colour}" stroke-width="1.2"/>')
+                    fill = "none" if load else colour
+                    out.append(f'<circle cx="{x:.1f}" cy="{place(row[who] / 1e6):.1f}" r="3" fill="{fill}" stroke="{colour}"/>')
+    x, y = 10, height + 98
+    for _, label, colour in ACTORS:
+        out.append(f'<rect x="{x}" y="{y - 10}" width="10" height="10" fill="{colour}"/><text x="{x + 15}" y="{y}" class="n">{label}</text>')
+        x += 34 + 6.2 * len(label)
+    out.append(f'<text x="{x}" y="{y}" class="n">hollow, dashed: beside a thread that computes; upright: lowest to highest run</text>')
+    return out, width, y + 12, "Messages a second over scheduler threads, beside Go and Erlang"
+
+
+def loss(bench):
+    """Rate, operations and backlog over time of the first capture, while packets are lost in turns."""
+    capture = bench["captures"][0]
+    figures = capture["over_time"]
+    out, left, right, height = [], 64, WIDTH - 12, 110
+    seconds = figures["elapsed_s"]
+    across = lambda at: left + at / seconds * (right - left)
+    panels = [
+        ("Packets arriving, Gb/s", lambda one: one["bits_per_s"] / 1e9, "#1f77b4"),
+        ("Operations found, thousand/s", lambda one: one["operations_per_s"] / 1e3, "#2ca25f"),
+        ("Backlog: arrived and not yet analysed, MB", lambda one: one["backlog_bytes"] / 1e6, "#d98b2b"),
+        ("Kept because something before it is missing, MB", lambda one: one["kept_bytes"] / 1e6, "#8253b6"),
+    ]
+    top = 52
+    out.append(f'<text x="{left}" y="20" class="t">{html.escape(capture["capture"])}: '
+               f'{figures["arriving_bits_per_s"] / 1e9:.1f} Gb/s arriving, {figures["capacity_bits_per_s"] / 1e9:.1f} the most without losses</text>')
+    for title, value, colour in panels:
+        values = [value(one) for one in figures["intervals"]]
+        out.append(f'<text x="{left}" y="{top - 8}" class="t">{title}</text>')
+        for turn in figures["turns"]:
+            if turn["lost_share"] > 0:
+                begin, end = across(turn["from_s"]), across(turn["to_s"])
+                out.append(f'<rect x="{begin:.1f}" y="{top}" width="{end - begin:.1f}" height="{height}" fill="#d6604d" fill-opacity="0.16"/>')
+                out.append(f'<text x="{begin + 4:.1f}" y="{top + 13}" class="f">{turn["lost_share"] * 100:g} % lost</text>')
+        place = axis(out, left, right, top, height, max(max(values), 1e-3), "")
+        middle = lambda one: across((one["start_s"] + one["end_s"]) / 2)
+        points = " ".join(f"{middle(one):.1f},{place(at):.1f}" for one, at in zip(figures["intervals"], values))
+        out.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        top += height + 34
+    step = next(step for step in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1e9) if seconds / step <= 10)
+    for index in range(int(seconds / step) + 1):
+        out.append(f'<text x="{across(index * step):.1f}" y="{top - 18}" text-anchor="middle" class="n">{index * step:g} s</text>')
+    return out, WIDTH, top - 6, "Rate, operations and backlog over time while packets are lost"
+
+
+def main():
+    bench = json.load(open(sys.argv[1]))
+    kind = loss if "captures" in bench else actors if bench.get("unit") == "messages/s" else iscsi
+    out, width, height, label = kind(bench)
+    print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">')
+    print("<style>text{font:12px sans-serif;fill:#333}.t{font-weight:bold}.n{font-size:11px}.f{font-size:11px;fill:#c0392b}"
+          ".g{stroke:#888;stroke-opacity:.25}@media(prefers-color-scheme:dark){text{fill:#ddd}}</style>")
     print("\n".join(out))
     print("</svg>")
 

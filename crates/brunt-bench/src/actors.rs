@@ -88,9 +88,8 @@ impl ActorsBench {
                             rates.push(peers.measure(*contestant, pattern, threads, self.messages)?);
                         }
                     }
-                    let medians: Vec<_> =
-                        contestants.iter().zip(rates).map(|(who, rates)| (*who, median(&rates))).collect();
-                    rows.push(row(output, pattern, threads, load, &medians));
+                    let rates: Vec<_> = contestants.iter().copied().zip(rates).collect();
+                    rows.push(row(output, pattern, threads, load, &rates));
                 }
             }
         }
@@ -104,10 +103,12 @@ fn row(
     pattern: BenchPattern,
     threads: u16,
     load: bool,
-    rates: &[(Contestant, f64)],
+    rates: &[(Contestant, Vec<f64>)],
 ) -> Value {
-    let rate =
-        |who: &str| rates.iter().find(|(contestant, _)| contestant.name() == who).map(|(_, rate)| *rate);
+    let rate = |who: &str| {
+        let found = rates.iter().find(|(contestant, _)| contestant.name() == who);
+        found.map(|(_, rates)| median(rates))
+    };
     let million = |who| rate(who).map_or_else(|| "-".to_string(), |rate| format!("{:.1}", rate / 1e6));
     let ratio = |who| Some(rate(who)? / rate("go")?);
     let times = |who| ratio(who).map_or_else(|| "-".to_string(), |ratio| format!("{ratio:.2}x"));
@@ -126,8 +127,9 @@ fn row(
         "pattern": name, "threads": threads, "competing_load": load,
         "brunt_over_go": ratio("brunt"), "brunt_pinned_over_go": ratio("brunt_pinned"),
     });
-    for (contestant, rate) in rates {
-        row[contestant.name()] = json!(rate);
+    for (contestant, rates) in rates {
+        row[contestant.name()] = json!(median(rates));
+        row["runs"][contestant.name()] = json!(rates);
     }
     row
 }

@@ -180,9 +180,9 @@ fn queries_agree_with_the_summary() {
     let sizes: Vec<f64> = along.iter().map(|row| number(row, "block_size_bytes")).collect();
     assert_eq!(sizes, [4096.0, 16384.0, 4096.0, 16384.0]);
 
-    // Each second of a run, and each interval: nothing is missing, nothing there twice.
+    // Each extent of a run, and each interval: nothing is missing, nothing there twice.
     let completed: f64 = runs().map(completed_of).sum();
-    let seconds = answer("p99 for each second of each run");
+    let seconds = answer("p99 over time of each run");
     assert_eq!(seconds.iter().map(|row| number(row, "requests")).sum::<f64>(), completed);
     let heat = answer("Heat map of latency over time");
     assert_eq!(heat.iter().map(|row| number(row, "requests")).sum::<f64>(), completed);

@@ -12,6 +12,7 @@ use brunt_core::quantity::Size;
 use brunt_wire::net::IpAddress;
 use serde_json::{Value, json};
 
+use super::over_time;
 use super::programs::{Program, each_line_of_tshark, messages};
 use super::speed::present;
 use super::subject::{Keep, SubjectCapture, write_packets};
@@ -69,9 +70,10 @@ pub fn run(
                 output.line(format_args!("  = {}", verdict["text"].as_str().unwrap_or_default()));
             }
         }
+        let over_time = over_time::run(subject, shares, seed, output)?;
         output.line("");
         tables.push(json!({ "capture": subject.name, "packets": subject.packets, "calls": subject.calls,
-            "seed": seed, "losses": rows }));
+            "seed": seed, "losses": rows, "over_time": over_time }));
     }
     output.object(&json!({ "captures": tables }));
     match invented.is_empty() {

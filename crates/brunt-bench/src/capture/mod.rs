@@ -5,6 +5,7 @@
 mod compose;
 mod loss;
 mod messages;
+mod over_time;
 mod programs;
 mod replay;
 mod speed;

@@ -61,17 +61,20 @@ pub(super) fn knees(points: &Points<'_>, lines: &[Line<'_>]) -> (Vec<Mark>, Stri
             Some((*at, point.requests_per_second?.mean, point.response_mean_us?.mean, service_us))
         };
         let places: Vec<_> = across.values.iter().zip(&line.points).filter_map(place).collect();
-        let of = if line.name.is_empty() { String::new() } else { format!("{}: ", line.name) };
+        let of = match line.name.as_str() {
+            "" => String::new(),
+            name => format!("{name}: "),
+        };
         match knee(&places) {
             None => {}
             Some(Knee::Beyond) => said.push(format!(
-                "{of}no knee up to {} {}, because the rate still grows there.",
+                "{of}No knee up to {} {}, because the rate still grows there.",
                 across.label,
                 across.unit.show(places[places.len() - 1].0)
             )),
             Some(Knee::At { at, outstanding, rate, service_us }) => {
                 said.push(format!(
-                    "{of}knee at {} {} ({} outstanding), by the law of Little: the highest rate, {}, times the service time at the lowest load, {}. Beyond it requests only wait.",
+                    "{of}Knee at {} {} ({} outstanding), by the law of Little: the highest rate, {}, times the service time at the lowest load, {}. Beyond it requests only wait.",
                     across.label,
                     three(at),
                     three(outstanding),

@@ -233,11 +233,11 @@ fn knees_are_drawn() {
         assert!(chart.marks.iter().all(|mark| (mark.at - 5.0).abs() < 1e-6), "{:?}", chart.marks);
     }
     let text = html::render(&page);
-    assert!(text.contains("memory: knee at queue depth 5"));
+    assert!(text.contains("memory: Knee at queue depth 5"));
     assert!(text.contains("outstanding), by the law of Little: the highest rate, 50 k/s, times"));
     assert!(text.contains(r#""label":"knee 5"#));
     let page = with(|depth| depth / 100e-6);
     let text = html::render(&page);
-    assert!(text.contains("memory: no knee up to queue depth 32, because the rate still grows there."));
+    assert!(text.contains("memory: No knee up to queue depth 32, because the rate still grows there."));
     assert!(!text.contains(r#""marks""#));
 }

@@ -1,0 +1,268 @@
+//! An analysis over time while a tap loses packets for a while, again and again (Figure 8 of the Chronicle paper):
+//! packets arrive at a set pace, in turns without and with losses, and at each interval it is counted how many
+//! operations came out, how much had arrived and was not analysed yet (the backlog), and how much is kept because
+//! something before it is missing.
+//!
+//! The rule: arrival is a clock's, not the reader's. A packet is due when the line would have carried all before it;
+//! what is due and not analysed is backlog, however the analysis is late for it.
+
+use std::time::{Duration, Instant};
+
+use brunt_capture::recovery::Loss;
+use brunt_capture::{Analysis, ChecksumRun, FileSource, Limits, Operation, PacketBatch, Pipeline, Sink};
+use serde_json::{Value, json};
+
+use super::subject::SubjectCapture;
+use crate::{BenchError, Console};
+
+/// Of the rate that the analysis reaches without losses, packets arrive at this share: the paper's 10 of 14 Gb/s.
+const PACE: f64 = 0.7;
+/// Intervals of the whole.
+const INTERVALS: u32 = 120;
+/// A wait shorter than this is not left to the kernel.
+const SPIN: Duration = Duration::from_micros(200);
+
+/// Counts operations.
+#[derive(Default)]
+struct Count(u64);
+
+impl Sink for Count {
+    fn on_operation(&mut self, _operation: &Operation<'_>) {
+        self.0 += 1;
+    }
+    fn on_checksums(&mut self, _run: &ChecksumRun<'_>) {}
+}
+
+/// What is lost when: equal shares of the packets, a whole one before, between and after those with losses.
+struct Turns {
+    shares: Vec<f64>,
+    /// Packets of a turn.
+    each: u64,
+}
+
+impl Turns {
+    fn of(shares: &[f64], packets: u64) -> Turns {
+        let all: Vec<f64> = shares.iter().flat_map(|share| [0.0, *share]).chain([0.0]).collect();
+        let each = packets.div_ceil(all.len() as u64).max(1);
+        Turns { shares: all, each }
+    }
+
+    fn at(&self, packet: u64) -> usize {
+        ((packet / self.each) as usize).min(self.shares.len() - 1)
+    }
+}
+
+/// An interval's counters, from the start of the run.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    at_s: f64,
+    wire_bytes: u64,
+    packets: u64,
+    lost: u64,
+    operations: u64,
+    backlog_bytes: f64,
+    kept_bytes: usize,
+}
+
+/// One pass over a capture at a pace in bytes a second, or as fast as it goes.
+struct Pass<'a> {
+    turns: &'a Turns,
+    losses: Vec<Loss>,
+    pipeline: Pipeline<(Analysis, Count)>,
+    started: Instant,
+    pace: Option<f64>,
+    interval_s: f64,
+    now: Seen,
+    intervals: Vec<Seen>,
+    /// When each turn began.
+    begins: Vec<f64>,
+}
+
+impl Pass<'_> {
+    fn new(turns: &Turns, seed: u64, pace: Option<f64>, interval_s: f64) -> Pass<'_> {
+        let losses = turns.shares.iter().enumerate();
+        let losses = losses.map(|(turn, share)| Loss::new(seed.wrapping_add(turn as u64), *share)).collect();
+        let sink = (Analysis::new(), Count::default());
+        let pipeline = Pipeline::new(sink, Limits::default());
+        let (now, intervals, begins) = (Seen::default(), Vec::new(), Vec::new());
+        Pass { turns, losses, pipeline, started: Instant::now(), pace, interval_s, now, intervals, begins }
+    }
+
+    /// Analyses the file; how long that took.
+    fn run(&mut self, subject: &SubjectCapture, output: &dyn Console) -> Result<f64, BenchError> {
+        let mut source = FileSource::open(&subject.path).map_err(BenchError::usage)?;
+        let mut batch = PacketBatch::default();
+        self.started = Instant::now();
+        while source.fill(&mut batch).map_err(BenchError::usage)? {
+            if output.is_interrupted() {
+                return Err(BenchError::failed("interrupted: lines printed so far are complete"));
+            }
+            for packet in batch.packets() {
+                self.wait_for(self.now.wire_bytes);
+                let turn = self.turns.at(self.now.packets);
+                if self.begins.len() <= turn {
+                    self.begins.push(self.started.elapsed().as_secs_f64());
+                }
+                self.now.packets += 1;
+                self.now.wire_bytes += u64::from(packet.wire_len);
+                match self.losses[turn].keeps() {
+                    true => self.pipeline.on_packet(&packet),
+                    false => self.now.lost += 1,
+                }
+                // A clock read for each packet would be part of what is measured.
+                if self.now.packets.is_multiple_of(64) {
+                    self.look();
+                }
+            }
+            self.pipeline.on_packets(std::iter::empty());
+        }
+        self.look();
+        Ok(self.started.elapsed().as_secs_f64())
+    }
+
+    /// Until a line at the pace has carried so many bytes.
+    fn wait_for(&self, bytes: u64) {
+        let Some(pace) = self.pace else { return };
+        let due = Duration::from_secs_f64(bytes as f64 / pace);
+        // Late already: most packets are, for one that waits many have gathered.
+        if self.now.packets.is_multiple_of(16) {
+            while let Some(early) = due.checked_sub(self.started.elapsed()) {
+                if early.is_zero() {
+                    break;
+                }
+                if early > SPIN { std::thread::sleep(early - SPIN) } else { std::hint::spin_loop() }
+            }
+        }
+    }
+
+    /// Writes an interval down when it is over.
+    fn look(&mut self) {
+        let at_s = self.started.elapsed().as_secs_f64();
+        if at_s < (self.intervals.len() + 1) as f64 * self.interval_s {
+            return;
+        }
+        let arrived = self.pace.map_or(0.0, |pace| pace * at_s);
+        self.intervals.push(Seen {
+            at_s,
+            operations: self.pipeline.sink().1.0,
+            backlog_bytes: (arrived - self.now.wire_bytes as f64).max(0.0),
+            kept_bytes: self.pipeline.kept_bytes(),
+            ..self.now
+        });
+    }
+}
+
+/// Runs a capture once as fast as it goes, then at a pace with losses in turns; the figures for the JSON.
+pub fn run(
+    subject: &SubjectCapture,
+    shares: &[f64],
+    seed: u64,
+    output: &dyn Console,
+) -> Result<Value, BenchError> {
+    let whole = Turns::of(&[], subject.packets);
+    let unpaced = Pass::new(&whole, seed, None, f64::INFINITY).run(subject, output)?;
+    let capacity = subject.wire_bytes as f64 / unpaced;
+    let pace = capacity * PACE;
+    let interval_s = subject.wire_bytes as f64 / pace / f64::from(INTERVALS);
+    let turns = Turns::of(shares, subject.packets);
+    let mut pass = Pass::new(&turns, seed, Some(pace), interval_s);
+    let took = pass.run(subject, output)?;
+    let gbit = |bytes_per_s: f64| bytes_per_s * 8.0 / 1e9;
+    let turn = |(index, share): (usize, &f64)| {
+        let to_s = pass.begins.get(index + 1).copied().unwrap_or(took);
+        let from_s = pass.begins.get(index).copied().unwrap_or(to_s);
+        json!({ "lost_share": share, "from_s": from_s, "to_s": to_s })
+    };
+    let most = pass.intervals.iter().map(|seen| seen.backlog_bytes).fold(0.0, f64::max);
+    let kept = pass.intervals.iter().map(|seen| seen.kept_bytes).max().unwrap_or(0);
+    output.line(format_args!(
+        "  over time: {:.2} Gb/s arriving, {:.2} the most without losses; backlog {:.2} MB and {:.2} MB kept at the most",
+        gbit(pace),
+        gbit(capacity),
+        most / 1e6,
+        kept as f64 / 1e6
+    ));
+    Ok(json!({
+        "capacity_bits_per_s": capacity * 8.0,
+        "arriving_bits_per_s": pace * 8.0,
+        "elapsed_s": took,
+        "backlog_bytes_max": most,
+        "kept_bytes_max": kept,
+        "turns": turns.shares.iter().enumerate().map(turn).collect::<Vec<Value>>(),
+        "intervals": intervals(&pass.intervals),
+    }))
+}
+
+/// Counters as figures of each interval.
+fn intervals(seen: &[Seen]) -> Vec<Value> {
+    let before = std::iter::once(Seen::default()).chain(seen.iter().copied());
+    let figure = |(before, seen): (Seen, &Seen)| {
+        let each = |count: u64| count as f64 / (seen.at_s - before.at_s);
+        json!({
+            "start_s": before.at_s,
+            "end_s": seen.at_s,
+            "bits_per_s": each(seen.wire_bytes - before.wire_bytes) * 8.0,
+            "packets": seen.packets - before.packets,
+            "lost": seen.lost - before.lost,
+            "operations_per_s": each(seen.operations - before.operations),
+            "backlog_bytes": seen.backlog_bytes,
+            "kept_bytes": seen.kept_bytes,
+        })
+    };
+    before.zip(seen).map(figure).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    /// A console that nobody reads.
+    struct Silent;
+
+    impl Console for Silent {
+        fn print_line(&self, _: &dyn std::fmt::Display) {}
+        fn print_note(&self, _: &dyn std::fmt::Display) {}
+        fn print_object(&self, _: &Value) {}
+        fn is_interrupted(&self) -> bool {
+            false
+        }
+    }
+
+    /// Losses come in their turns and nowhere else, with a stretch of the same length around each.
+    #[test]
+    fn losses_take_turns() {
+        let turns = Turns::of(&[0.01, 0.05], 1000);
+        assert_eq!(turns.shares, [0.0, 0.01, 0.0, 0.05, 0.0]);
+        assert_eq!([0, 199, 200, 400, 999, 5000].map(|packet| turns.at(packet)), [0, 0, 1, 2, 4, 4]);
+    }
+
+    /// Of a capture that loses every packet in the middle, nothing is lost before and after; every packet and every
+    /// operation is in some interval but for those of the last, unfinished one.
+    #[test]
+    fn intervals_account_for_a_capture() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/nfs3-small.pcap.zst");
+        let scratch = Scratch::new(None, "over-time").unwrap();
+        let subject = SubjectCapture::of_file(std::path::Path::new(file), &scratch).unwrap();
+        let figures = run(&subject, &[1.0], 1, &Silent).unwrap();
+        let turns = figures["turns"].as_array().unwrap();
+        assert_eq!(turns.len(), 3, "{turns:?}");
+        let intervals = figures["intervals"].as_array().unwrap();
+        assert!(intervals.len() > 1, "{intervals:?}");
+        let sum = |key: &str| intervals.iter().map(|one| one[key].as_u64().unwrap()).sum::<u64>();
+        assert!(
+            sum("packets") <= subject.packets && sum("packets") * 2 > subject.packets,
+            "{}",
+            sum("packets")
+        );
+        assert!(sum("lost") <= subject.packets.div_ceil(3), "{}", sum("lost"));
+        let operations: f64 = intervals
+            .iter()
+            .map(|one| {
+                one["operations_per_s"].as_f64().unwrap()
+                    * (one["end_s"].as_f64().unwrap() - one["start_s"].as_f64().unwrap())
+            })
+            .sum();
+        assert!(operations > 0.0 && operations <= subject.calls as f64 + 0.5, "{operations}");
+    }
+}
