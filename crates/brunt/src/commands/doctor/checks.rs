@@ -29,6 +29,7 @@ pub const CHECKS: &[Check] = &[
     kernel,
     pressure,
     task_clock,
+    linking,
 ];
 
 /// Slower than this a clock is not read in user space.
@@ -365,6 +366,30 @@ fn task_clock(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     })
 }
 
+/// What a static program has of the services that find names of hosts (nsswitch.conf(5)): they are part of the C library.
+const BUILT_IN: [&str; 2] = ["files", "dns"];
+
+fn linking(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
+    if !trials.is_static {
+        return None;
+    }
+    let text = machine.text("/etc/nsswitch.conf").unwrap_or_default();
+    let hosts = text.lines().find_map(|line| line.trim().strip_prefix("hosts:")).unwrap_or_default();
+    let words = hosts.split_ascii_whitespace().filter(|word| !word.starts_with('[') && !word.ends_with(']'));
+    let others: Vec<String> =
+        words.filter(|word| !BUILT_IN.contains(word)).map(|word| format!("libnss_{word}.so.2")).collect();
+    let found = "static: this program can open no shared library".to_string();
+    Some(match others.is_empty() {
+        true => Diagnosis::new("linking", Good, found),
+        false => Diagnosis::new("linking", Note, found)
+            .costs(format!(
+                "names of hosts that only {} would find (/etc/nsswitch.conf) are not found",
+                others.join(", ")
+            ))
+            .advise("write addresses, or install the .deb"),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -506,6 +531,7 @@ mod tests {
             noise: Some(noise),
             ring: Some(Some("Operation not permitted".into())),
             namespaces: Some(None),
+            is_static: false,
         };
         let found = check_all(&[("proc/sys/user/max_net_namespaces", Some("0"))], &trials);
         let of = |name: &str| found.iter().find(|one| one.check == name).unwrap();
@@ -516,5 +542,27 @@ mod tests {
             "{found:#?}"
         );
         assert!(of("mitigations").cost.as_deref().unwrap().contains("400 ns"));
+    }
+
+    /// A static program says which libraries it cannot open, by name.
+    #[test]
+    fn a_static_program_names_what_it_cannot_open() {
+        let check = |hosts: &str, costs: Option<&str>| {
+            let trials = Trials { is_static: true, ..Trials::default() };
+            let found = check_all(&[("etc/nsswitch.conf", Some(hosts))], &trials);
+            let linking = found.iter().find(|one| one.check == "linking").expect("a static program");
+            assert_eq!(
+                linking.cost.as_deref().map(|said| said.contains(costs.unwrap_or("?"))),
+                costs.map(|_| true),
+                "{linking:?}"
+            );
+        };
+        check("passwd: files sss\nhosts: files dns\n", None);
+        check("", None);
+        check(
+            "hosts: files mdns4_minimal [NOTFOUND=return] dns myhostname",
+            Some("libnss_mdns4_minimal.so.2, libnss_myhostname.so.2"),
+        );
+        assert!(check_all(&[], &Trials::default()).iter().all(|one| one.check != "linking"));
     }
 }

@@ -29,6 +29,8 @@ pub struct Trials {
     /// Why there is no ring, or no namespaces; an inner `None` when there are.
     pub ring: Option<Option<String>>,
     pub namespaces: Option<Option<String>>,
+    /// This program is linked statically.
+    pub is_static: bool,
 }
 
 impl Trials {
@@ -45,6 +47,7 @@ impl Trials {
             noise,
             ring: Some(Ring::new(RingConfig::default()).err().map(|error| error.to_string())),
             namespaces: Some(namespaces()),
+            is_static: cfg!(target_feature = "crt-static"),
         }
     }
 }
