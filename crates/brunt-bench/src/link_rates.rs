@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use brunt_core::Size;
 use brunt_lab::Carrier;
 use brunt_lab::link::{BitRate, Settings};
 use serde_json::{Value, json};
@@ -55,6 +56,12 @@ impl Drop for Hogs {
     }
 }
 
+/// What 100 ms of a line hold, and no more than usual: at 10 Mb/s TCP takes longer than a measurement to get over the loss
+/// of what it first sends too much into 1 MiB.
+fn queue(rate: u64) -> Size {
+    Size((rate / 8 / 10).min(1 << 20))
+}
+
 impl LinkBench {
     /// What lines of each rate carry; those that fall short in silence are added to `wrong`.
     pub(super) fn rates(&self, output: &dyn Console, wrong: &mut Vec<String>) -> Result<Value, BenchError> {
@@ -81,7 +88,8 @@ impl LinkBench {
         output: &dyn Console,
         wrong: &mut Vec<String>,
     ) -> Result<Value, BenchError> {
-        let settings = Settings { rate: Some(BitRate(rate)), ..Settings::default() };
+        let settings =
+            Settings { rate: Some(BitRate(rate)), queue: Some(queue(rate)), ..Settings::default() };
         let (mut seen, mut said) = (Vec::new(), Vec::new());
         for _ in 0..self.runs {
             if output.is_interrupted() {

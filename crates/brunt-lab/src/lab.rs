@@ -14,6 +14,7 @@ use crate::error::LabError;
 use crate::faults::{Course, Leaving, LinkChange, Partition, TcpReset, longest};
 use crate::host::Host;
 use crate::link::{Direction, Link, LinkError, LinkHandle, ResetPorts, Settings};
+use crate::names;
 use crate::routes::{Edge, first_steps};
 use crate::sys;
 use crate::wiring::{Carrier, Ends, LinkConfig, STRAIGHT, Wires};
@@ -92,6 +93,18 @@ impl Lab {
     pub fn use_congestion(&mut self, algorithm: &str) {
         assert!(self.links.is_empty(), "the routes of links carry it");
         self.hosts.values().for_each(|host| host.use_congestion(algorithm));
+    }
+
+    /// Lets programs call the hosts by name from now on: an /etc/hosts that only the stage's processes see.
+    ///
+    /// # Errors
+    /// There is no /etc/hosts, or the machine refuses.
+    ///
+    /// # Panics
+    /// Outside of a stage, where others would see it.
+    pub fn publish_names(&self) -> io::Result<()> {
+        assert_eq!(std::process::id(), 1, "called by the first process of a stage");
+        names::publish(self.hosts.values().map(|host| (host.name(), host.address())))
     }
 
     /// The host of this name.

@@ -14,6 +14,7 @@ pub mod helper;
 mod host;
 mod lab;
 pub mod link;
+mod names;
 mod netlink;
 mod routes;
 pub mod stage;

@@ -13,6 +13,10 @@ use crate::void::{Doubt, VoidReason};
 const LATE_NANOS_MAX: u64 = 250_000;
 /// A line that lost more than this share of its time did not keep its rate.
 const LINE_LOST_SHARE_MAX: f64 = 0.01;
+/// A line that was not full to this share while no core was idle was limited by the machine...
+const CROWDED_FULL_SHARE: f64 = 0.95;
+/// ...which is said if it sent more than this share of all meanwhile.
+const CROWDED_SHARE_MAX: f64 = 0.1;
 /// Packets that wait longer than this in the mean to keep their order, in nanoseconds, shift the mean delay.
 const ORDERED_NANOS_MAX: u64 = 100_000;
 /// A link carries this share of what was too much for it without dropping any: what came in bursts comes evenly then.
@@ -72,6 +76,11 @@ pub struct LinkCounts {
     pub line_sent_nanos: u64,
     /// Nanoseconds in which it stood still although packets waited, because its thread was busy or had no core.
     pub line_lost_nanos: u64,
+    /// Nanoseconds in which packets came without a pause while no core of the machine was idle: hosts and emulator
+    /// competed for them. Counted for links that have a rate and do nothing else.
+    pub crowded_nanos: u64,
+    /// Nanoseconds of these in which the line was sending.
+    pub crowded_sent_nanos: u64,
     /// Nanoseconds by which packets were delayed on top of their jitter to keep their order, added up.
     pub ordered_nanos: u64,
     /// Maximum frames in flight.
@@ -111,6 +120,8 @@ impl LinkCounts {
             late_nanos_max: self.late_nanos_max,
             line_sent_nanos: since(|counts| counts.line_sent_nanos),
             line_lost_nanos: since(|counts| counts.line_lost_nanos),
+            crowded_nanos: since(|counts| counts.crowded_nanos),
+            crowded_sent_nanos: since(|counts| counts.crowded_sent_nanos),
             ordered_nanos: since(|counts| counts.ordered_nanos),
             queued_max: self.queued_max,
             straight_frames: since(|counts| counts.straight_frames),
@@ -123,6 +134,24 @@ impl LinkCounts {
         self.line_lost_nanos as f64 / (self.line_sent_nanos + self.line_lost_nanos).max(1) as f64
     }
 
+    /// That the line was not full while no core was idle, if that was a good part of all.
+    fn crowded(&self, way: &str) -> Option<Doubt> {
+        let [crowded, sent, all] =
+            [self.crowded_nanos, self.crowded_sent_nanos, self.line_sent_nanos].map(|nanos| nanos as f64);
+        if sent >= crowded * CROWDED_FULL_SHARE || sent <= all * CROWDED_SHARE_MAX {
+            return None;
+        }
+        let line = self.bytes as f64 * 8e9 / all.max(1.0);
+        let what = format!(
+            "the line {way} carried {:.0}% of its rate for {:.1} s in which packets came without a pause and no core was \
+             idle: this machine, not the line, seems to be the limit; use more cores, or write {}",
+            sent / crowded * 100.0,
+            crowded / 1e9,
+            rate_below(line * sent / crowded * LINE_HELD)
+        );
+        Some(Doubt::new(VoidReason::LinkRateLost, what))
+    }
+
     /// Bits a second of all that came, in this time; at least one.
     fn carried(&self, lived_nanos: u64) -> f64 {
         ((self.bytes + self.straight_bytes) as f64 * 8e9 / lived_nanos.max(1) as f64).max(1.0)
@@ -130,7 +159,7 @@ impl LinkCounts {
 
     /// What makes these counts doubtful; `way` is the direction's, `why` says what kept the thread.
     fn trouble(&self, way: &str, why: &str, lived_nanos: u64) -> Vec<Doubt> {
-        let mut trouble = Vec::new();
+        let mut trouble: Vec<Doubt> = self.crowded(way).into_iter().collect();
         let mut say = |reason, what| trouble.push(Doubt::new(reason, what));
         if self.unmeant() > 0 {
             let carried = self.carried(lived_nanos);
@@ -299,6 +328,15 @@ mod tests {
             |lost: u64| LinkCounts { line_sent_nanos: 900, line_lost_nanos: lost, ..LinkCounts::default() };
         check(line(5), false, None);
         check(line(100), false, Some("did not keep its rate: for 10% of its time"));
+        let crowded = |millis: u64, sent: u64| LinkCounts {
+            line_sent_nanos: 2_000_000_000,
+            crowded_nanos: millis * 1_000_000,
+            crowded_sent_nanos: sent * 1_000_000,
+            ..LinkCounts::default()
+        };
+        check(crowded(200, 100), false, None);
+        check(crowded(3_000, 2_990), false, None);
+        check(crowded(3_000, 1_500), false, Some("carried 50% of its rate for 3.0 s"));
         let ordered =
             |nanos: u64| LinkCounts { delivered: 10, ordered_nanos: nanos * 10, ..LinkCounts::default() };
         check(ordered(50_000), false, None);

@@ -49,6 +49,8 @@ pub fn enter_watched(
     let listener = on_stage_with(metrics)?;
     let lab =
         BuiltLab::build(entry, hosts, experiment.seed, experiment.congestion).map_err(Failure::failed)?;
+    // A convenience: where it cannot be had, hosts still have addresses.
+    let _ = lab.lab().publish_names();
     lab.enter().map_err(|error| Failure::failed(format!("cannot enter host {}: {error}", hosts.worker())))?;
     Ok((lab, listener))
 }

@@ -274,6 +274,11 @@ fn labs_stand() {
         std::env::current_dir().unwrap().to_str().unwrap()
     );
 
+    let named = lab(&["exec", "client", "--", "sh", "-c", "grep server /etc/hosts; tail -n1 /etc/hosts"]);
+    let system = fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let expected = format!("10.77.0.2\tserver\n{}\n", system.lines().last().unwrap_or_default());
+    assert!(system.is_empty() || String::from_utf8_lossy(&named.stdout) == expected, "{named:?}");
+
     fails(&["exec", "nowhere"], 2, "the lab's hosts are client, server");
     fails(&["exec", "near", "client"], 2, "there is: far");
     fails(&["exec", "client", "--", "/no/such/program"], 2, "/no/such/program: No such file");

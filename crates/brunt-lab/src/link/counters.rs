@@ -47,6 +47,8 @@ counters! {
     late_nanos_max,
     line_sent_nanos,
     line_lost_nanos,
+    crowded_nanos,
+    crowded_sent_nanos,
     ordered_nanos,
     queued_max,
     straight_frames,

@@ -13,6 +13,7 @@ use brunt_core::{Clock, Nanos};
 
 use super::Direction;
 use super::counters::{Counters, add, raise};
+use super::crowding::Crowding;
 use super::merge::{Merger, Written};
 use super::off_core::OffCore;
 use super::packet::{self, Ecn, Train, VNET_HEADER_BYTES};
@@ -117,6 +118,8 @@ struct Lane {
     from: RawFd,
     out: Merger,
     rules: Rules,
+    /// Of the settings.
+    is_at_most_a_line: bool,
     parted: Vec<HostPair>,
     slow_close: SlowClose,
     under_way: Schedule<Frame>,
@@ -192,6 +195,7 @@ impl Driver {
                 direction,
                 from: fds[this],
                 out: Merger::new(fds[1 - this]),
+                is_at_most_a_line: settings.is_at_most_a_line(),
                 rules: Rules::new(settings, direction_seed(seed, this as u64)),
                 parted: Vec::new(),
                 slow_close,
@@ -209,6 +213,7 @@ impl Driver {
         let mut last_work = start;
         let mut turn = start;
         let mut resets = Resetter::default();
+        let mut crowding = Crowding::new(start);
         loop {
             let mut worked = false;
             for (lane, shared) in lanes.iter_mut().zip(&control.lanes) {
@@ -224,6 +229,7 @@ impl Driver {
             }
             turn = now;
             control.lived_nanos.store(now.0 - start.0, Ordering::Relaxed);
+            crowding.on_turn(now, lanes.each_ref().map(|lane| lane.is_at_most_a_line), &control.lanes);
             if worked || now.since(last_work) < IDLE_SPIN {
                 std::hint::spin_loop();
                 continue;
@@ -238,6 +244,7 @@ impl Driver {
                 sys::wait_readable(&polled, timeout)?;
                 drain(&control.wake);
                 turn = clock.now();
+                crowding.on_sleep(turn.0 - now.0);
                 // It slept because nothing came: what there is now has come since it was woken.
                 let woken = Nanos(turn.0.saturating_sub(off_core.waited_nanos()));
                 lanes.iter_mut().for_each(|lane| lane.looked = lane.looked.max(woken));
@@ -261,6 +268,7 @@ impl Lane {
         self.seen = asked;
         let now = clock.now();
         self.slow_close.change(wanted.settings.slow_close.0, now);
+        self.is_at_most_a_line = wanted.settings.is_at_most_a_line();
         match wanted.restart {
             None => self.rules.change(wanted.settings),
             Some(seed) => self.rules = Rules::new(wanted.settings, seed),

@@ -11,6 +11,7 @@
 //! The rule: a packet is lost because the settings say so, or it is counted as an unintended drop.
 
 mod counters;
+mod crowding;
 mod distribution;
 mod driver;
 mod loss;

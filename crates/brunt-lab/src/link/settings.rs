@@ -176,6 +176,11 @@ impl Settings {
         none && at_once && loss_bursts.is_none() && rate.is_none()
     }
 
+    /// Whether packets meet at most a line with a rate.
+    pub fn is_at_most_a_line(&self) -> bool {
+        Settings { rate: None, ..self.clone() }.is_clear()
+    }
+
     /// Bits a second of the line, if it has a rate.
     pub fn rate_bits(&self) -> Option<u64> {
         self.rate.map(|rate| rate.0)

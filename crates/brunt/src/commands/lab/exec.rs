@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// ends with the lab.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # a host of the only lab that stands\n  brunt lab exec client -- ping -c 3 10.77.0.2\n\n  # of several labs\n  brunt lab exec far server -- tcpdump -ni any\n\n  # a shell\n  brunt lab exec client"
+    after_help = "Examples:\n  # a host of the only lab that stands\n  brunt lab exec client -- ping -c 3 server\n\n  # of several labs\n  brunt lab exec far server -- tcpdump -ni any\n\n  # a shell\n  brunt lab exec client"
 )]
 pub struct ExecArgs {
     /// Name of the host, after that of the lab if several stand
