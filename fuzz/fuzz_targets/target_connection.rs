@@ -157,8 +157,8 @@ impl ConnectionIo for World {
         false
     }
 
-    fn describe_target(&self) -> (String, Vec<String>) {
-        ("iqn.2026-11.io.brunt:t0".to_string(), vec!["127.0.0.1:3260,1".to_string()])
+    fn describe_targets(&self) -> Vec<(String, Vec<String>)> {
+        vec![("iqn.2026-11.io.brunt:t0".into(), vec!["127.0.0.1:3260,1".into()])]
     }
 }
 
@@ -186,7 +186,7 @@ fuzz_target!(|input: &[u8]| {
             let digest_ok = world.mood() != 0xff;
             let received = match destination {
                 Destination::None => panic!("a data segment that belongs nowhere"),
-                Destination::Discard | Destination::Inline(..) => Received::Elsewhere,
+                Destination::Discard | Destination::Inline { .. } => Received::Elsewhere,
                 Destination::Control => Received::Control(data),
                 Destination::Buf(mut buf, offset) => {
                     buf[offset..offset + data.len()].copy_from_slice(data);

@@ -4,7 +4,7 @@
 use brunt_wire::scsi::inquiry::Capacity;
 use brunt_wire::scsi::mode::{self, ModeSettings};
 use brunt_wire::scsi::sense::Sense;
-use brunt_wire::scsi::{cdb, copy, opcodes, persistent, unmap};
+use brunt_wire::scsi::{alua, cdb, copy, opcodes, persistent, unmap};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -30,6 +30,9 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(extents) = unmap::parse(bytes) {
         // Sixteen bytes make one extent: never more than the list holds.
         assert!(extents.count() <= bytes.len() / 16);
+    }
+    if let Some(groups) = alua::parse_set(bytes) {
+        assert!(groups.len() <= bytes.len() / 4);
     }
     let _ = Capacity::parse_16(bytes);
     if let Some(sense) = Sense::parse(bytes) {
