@@ -10,7 +10,7 @@ use support::{TARGET_NAME, TempDir, skip};
 
 /// Two sessions, one through each portal: /dev/sda through group 1, /dev/sdb through group 2; a multipath device on
 /// both whose first path is the first; and a load on it that writes blocks and compares what it reads back.
-const SCRIPT: &str = r#"
+const SETUP: &str = r#"
 modprobe dm_multipath && modprobe dm_service_time && modprobe scsi_dh_alua && modprobe sg || { echo lacks; exit 0; }
 set -e
 iscsid
@@ -52,6 +52,10 @@ through() {
   done
   exit 1
 }
+"#;
+
+/// Away from the first path and back.
+const THERE_AND_BACK: &str = r#"
 through sda; echo "phase first"
 through sdb; echo "phase second"; dmsetup status mp | sed 's/^/status /'
 group /dev/sdb
@@ -65,29 +69,65 @@ echo "verified $(blocks)"
 dmsetup remove --noudevsync mp
 "#;
 
-/// Linux takes the path that is left when a port group becomes unavailable, or stands by, comes back when it is active
-/// again, and no block of a load that is compared is lost meanwhile.
-#[test]
-fn linux_fails_over_and_back() {
+/// Away from the first path.
+const AWAY: &str = r#"
+through sda; echo "phase first"
+through sdb; echo "phase second"
+touch /stop; wait $load
+echo "verified $(blocks)"
+dmsetup remove --noudevsync mp
+"#;
+
+/// A target with a port group for each of two portals, and a guest with a load on both that has come to its first
+/// phase; `None` where it cannot.
+fn start(folder: &TempDir, alua: &str, second: &str, phases: &str) -> Option<(ControlledTarget, Guest)> {
     if !ready() {
-        return;
+        return None;
     }
-    let folder = TempDir::new("multipath");
-    let portals = ["127.0.0.1:0,group=1", "127.0.0.1:0,group=2,state=non-optimized"];
-    let mut target = ControlledTarget::start(
-        &["--name", TARGET_NAME, "--lun", "memory:64MiB", "--portal", portals[0], "--portal", portals[1]],
+    let portals = ["127.0.0.1:0,group=1".to_string(), format!("127.0.0.1:0,group=2,state={second}")];
+    let target = ControlledTarget::start(
+        &[
+            "--name",
+            TARGET_NAME,
+            "--lun",
+            "memory:64MiB",
+            "--alua",
+            alua,
+            "--portal",
+            &portals[0],
+            "--portal",
+            &portals[1],
+        ],
         2,
     );
     let places: Vec<String> =
         target.portals.iter().map(|portal| format!("10.0.2.2:{}", portal.port())).collect();
-    let mut guest =
-        Guest::boot(&folder, &format!("TARGET={TARGET_NAME} PORTALS='{}'\n{SCRIPT}", places.join(" ")));
-    let first = guest.until(&["phase first", "lacks"]);
-    if first == "lacks" {
-        return skip(
-            "a guest with dm-multipath (remove target/tools/kernel-initiator, and prepare it again)",
-        );
+    let place = format!("TARGET={TARGET_NAME} PORTALS='{}'\n", places.join(" "));
+    let mut guest = Guest::boot(folder, &format!("{place}{SETUP}{phases}"));
+    if guest.until(&["phase first", "lacks"]) == "lacks" {
+        skip("a guest with dm-multipath (remove target/tools/kernel-initiator, and prepare it again)");
+        return None;
     }
+    Some((target, guest))
+}
+
+/// Nothing of the load failed or came back different.
+fn finish(guest: Guest) {
+    let seen = guest.finish();
+    assert!(!seen.contains("load "), "{seen}");
+    let verified = seen.lines().find_map(|line| line.trim().strip_prefix("verified ")).expect("a count");
+    println!("{verified} blocks were written, read back and compared");
+    assert!(verified.parse::<u64>().expect("a number") >= 40, "{seen}");
+}
+
+/// Linux takes the path that is left when a port group becomes unavailable, or stands by, comes back when it is active
+/// again, and no block of a load that is compared is lost meanwhile.
+#[test]
+fn linux_fails_over_and_back() {
+    let folder = TempDir::new("multipath");
+    let Some((mut target, mut guest)) = start(&folder, "implicit", "non-optimized", THERE_AND_BACK) else {
+        return;
+    };
     let seen = guest.seen().to_string();
     for part in [
         "rtpg   target port group id : 0x1",
@@ -111,9 +151,19 @@ fn linux_fails_over_and_back() {
     guest.wait_for("phase third");
     let answer = set(2, "standby");
     assert!(!answer.contains(r#""refused":0"#), "commands were refused on the way: {answer}");
-    let seen = guest.finish();
-    assert!(!seen.contains("load "), "{seen}");
-    let verified = seen.lines().find_map(|line| line.trim().strip_prefix("verified ")).expect("a count");
-    println!("{verified} blocks were written, read back and compared");
-    assert!(verified.parse::<u64>().expect("a number") >= 60, "{seen}");
+    finish(guest);
+}
+
+/// Where initiators may change states, Linux makes the port that stands by active (SET TARGET PORT GROUPS) when the
+/// other one cannot be used.
+#[test]
+fn linux_activates_a_port_that_stands_by() {
+    let folder = TempDir::new("multipath");
+    let Some((mut target, mut guest)) = start(&folder, "both", "standby", AWAY) else { return };
+    let answer = target.ask(r#"{"do":"access","group":1,"state":"unavailable"}"#);
+    assert!(answer.contains(r#""groups":{"1":"unavailable","2":"standby"}"#), "{answer}");
+    guest.wait_for("phase second");
+    let answer = target.ask(r#"{"do":"access"}"#);
+    assert!(answer.contains(r#""groups":{"1":"unavailable","2":"optimized"}"#), "{answer}");
+    finish(guest);
 }
