@@ -1,5 +1,5 @@
 //! Metrics of runs as Prometheus has them: scraped while a run goes on, also out of a lab, judged by Prometheus's own tool.
-//! Those of a capture are in `live.rs`.
+//! Those of a target too; those of a capture are in `live.rs`.
 
 mod support;
 
@@ -8,7 +8,8 @@ use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{TempDir, brunt, eventually, experiment, need, root, skip};
+use support::controlled::ControlledTarget;
+use support::{TARGET_NAME, TempDir, brunt, eventually, experiment, need, root, skip, succeed};
 
 /// A command under way that serves metrics; killed at the end.
 struct Watched {
@@ -37,14 +38,7 @@ impl Watched {
 
     /// The page of this moment; empty when nobody answers any more.
     fn page(&self) -> String {
-        let ask = || -> std::io::Result<String> {
-            let mut stream = TcpStream::connect(&self.address)?;
-            write!(stream, "GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            Ok(answer)
-        };
-        ask().ok().and_then(|answer| Some(answer.split_once("\r\n\r\n")?.1.to_string())).unwrap_or_default()
+        scrape(&self.address)
     }
 
     /// Asks until what is on the page is as it should be.
@@ -72,6 +66,18 @@ impl Drop for Watched {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The page at this address; empty when nobody answers.
+fn scrape(address: &str) -> String {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().ok().and_then(|answer| Some(answer.split_once("\r\n\r\n")?.1.to_string())).unwrap_or_default()
 }
 
 /// The value of the first sample that begins so, labels and all.
@@ -197,4 +203,38 @@ fn the_dashboard_asks_in_promql() {
     std::fs::write(&file, document.to_string()).expect("a file");
     let output = Command::new(promtool).args(["check", "rules"]).arg(&file).output().expect("promtool");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What a target did for whom, its LUNs, and how they can be reached.
+#[test]
+fn a_target_is_watched() {
+    let luns = ["--lun", "memory:1MiB", "--lun", "null:1GiB,block=4096"];
+    let portal = ["--portal", "127.0.0.1:0,state=non-optimized", "--metrics", "127.0.0.1:0"];
+    let mut target = ControlledTarget::start(&[luns, portal].concat(), 1);
+    let note = target.wait_for_note("metrics at http://");
+    let address =
+        note.split("http://").nth(1).and_then(|rest| rest.strip_suffix("/metrics")).expect("an address");
+    let url = format!("iscsi://{}/{TARGET_NAME}/1", target.portals[0]);
+    succeed(brunt().args(["io", "write", &url, "--bs", "64k", "--count", "100"]), 30);
+    target.ask(r#"{"do":"resize","lun":0,"size":"2MiB"}"#);
+    target.ask(r#"{"do":"access","group":1,"state":"standby"}"#);
+    let of = format!("{{target=\"{TARGET_NAME}\"");
+    // A connection's counters are settled a moment after its initiator is gone.
+    eventually("the session is gone", 10, || {
+        value(&scrape(address), "brunt_target_sessions_open ") == Some(0.0)
+    });
+    let page = scrape(address);
+    lint(&page);
+    let check = |sample: String, expected: f64| {
+        assert_eq!(value(&page, &sample), Some(expected), "{sample}\n{page}");
+    };
+    check(format!("brunt_target_written_bytes_total{of}}}"), 100.0 * 65536.0);
+    check(format!("brunt_target_lun_size_bytes{of},lun=\"0\"}}"), f64::from(2 << 20));
+    check(format!("brunt_target_lun_size_bytes{of},lun=\"1\"}}"), f64::from(1 << 30));
+    check(format!("brunt_target_port_group_state{of},lun=\"1\",group=\"1\",state=\"standby\"}}"), 1.0);
+    check("brunt_target_connections_broken_total".to_string(), 0.0);
+    assert!(
+        value(&page, &format!("brunt_target_commands_total{of}}}")).is_some_and(|count| count >= 100.0),
+        "{page}"
+    );
 }

@@ -14,5 +14,6 @@ pub mod session;
 pub mod text;
 pub mod units;
 
+pub use connection::ConnectionCounters;
 pub use directory::{SameSecret, ServedTarget, chap_user};
 pub use server::{Listener, Portal, StartError, TargetConfig, TargetEvent, TargetServer, TargetStats};

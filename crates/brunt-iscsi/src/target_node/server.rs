@@ -2,7 +2,7 @@
 //! and an orderly shutdown. Used by `brunt target`, by tests and by benchmarks. The one rule: a peer that has
 //! not logged in costs a bounded amount of memory, no thread, and does not delay those that have.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -202,8 +202,11 @@ struct State {
 
 #[derive(Default)]
 struct Totals {
-    live: Vec<Arc<LiveCounters>>,
+    /// Each with its target's name; discovery has none.
+    live: Vec<(String, Arc<LiveCounters>)>,
     past: TargetStats,
+    /// By the target's name.
+    past_of: BTreeMap<String, ConnectionCounters>,
 }
 
 impl TargetServer {
@@ -284,7 +287,7 @@ impl TargetServer {
     pub fn stats(&self) -> TargetStats {
         let totals = lock(&self.state.totals);
         let mut stats = totals.past;
-        for live in &totals.live {
+        for (_, live) in &totals.live {
             add(&mut stats, live);
         }
         stats.sessions_open = self.state.shared.table.len() as u64;
@@ -292,6 +295,20 @@ impl TargetServer {
         stats.logins_refused = self.state.logins_refused.load(Ordering::Relaxed);
         stats.logins_dropped = self.state.logins_dropped.load(Ordering::Relaxed);
         stats
+    }
+
+    /// What it did for each target that it serves, by connections past and present; and sessions that are open.
+    pub fn stats_by_target(&self) -> Vec<(String, ConnectionCounters, usize)> {
+        let totals = lock(&self.state.totals);
+        let table = &self.state.shared.table;
+        let of = |name: &str| {
+            let mut counters = totals.past_of.get(name).copied().unwrap_or_default();
+            for (_, live) in totals.live.iter().filter(|(target, _)| target == name) {
+                sum(&mut counters, live.get().0);
+            }
+            (name.to_string(), counters, table.count(|session| session.target_name() == name))
+        };
+        table.directory().targets().iter().map(|target| of(&target.name)).collect()
     }
 
     /// Takes no more logins, asks the initiators to log out, closes what is left after `grace`.
@@ -514,10 +531,11 @@ impl Acceptor {
         let Some(logged_in) = login.done else { return };
         let (socket, early) = (login.socket, login.received);
         let live = Arc::new(LiveCounters::default());
+        let target = logged_in.session.target_name().to_string();
         {
             let mut totals = lock(&self.state.totals);
             totals.past.connections += 1;
-            totals.live.push(Arc::clone(&live));
+            totals.live.push((target.clone(), Arc::clone(&live)));
         }
         let state = Arc::clone(&self.state);
         let id = logged_in.connection_id;
@@ -526,7 +544,7 @@ impl Acceptor {
         let thread_live = Arc::clone(&live);
         let spawned = thread.spawn(move || {
             // The counters are settled also when the connection's thread panics.
-            let _settle = Settle { state: Arc::clone(&state), live: Arc::clone(&thread_live) };
+            let _settle = Settle { state: Arc::clone(&state), target, live: Arc::clone(&thread_live) };
             let result = driver::run(*logged_in, socket, &early, &state.shared, &thread_live);
             if let Err(error) = result {
                 lock(&state.totals).past.connections_broken += 1;
@@ -538,7 +556,8 @@ impl Acceptor {
             self.state.shared.table.leave(session.tsih(), id);
             handle.close();
             session.leave();
-            drop(Settle { state: Arc::clone(&self.state), live });
+            let target = session.target_name().to_string();
+            drop(Settle { state: Arc::clone(&self.state), target, live });
         }
     }
 }
@@ -651,28 +670,33 @@ impl HalfOpen {
 /// Moves a connection's counters from the live to the past.
 struct Settle {
     state: Arc<State>,
+    target: String,
     live: Arc<LiveCounters>,
 }
 
 impl Drop for Settle {
     fn drop(&mut self) {
         let mut totals = lock(&self.state.totals);
-        totals.live.retain(|live| !Arc::ptr_eq(live, &self.live));
+        totals.live.retain(|(_, live)| !Arc::ptr_eq(live, &self.live));
         add(&mut totals.past, &self.live);
+        sum(totals.past_of.entry(std::mem::take(&mut self.target)).or_default(), self.live.get().0);
         self.state.ended.notify_all();
     }
 }
 
 fn add(stats: &mut TargetStats, live: &LiveCounters) {
     let (counters, enters) = live.get();
-    let sum = &mut stats.counters;
-    sum.commands += counters.commands;
-    sum.data_out_bytes += counters.data_out_bytes;
-    sum.data_in_bytes += counters.data_in_bytes;
-    sum.rejects += counters.rejects;
-    sum.digest_errors += counters.digest_errors;
-    sum.ignored += counters.ignored;
+    sum(&mut stats.counters, counters);
     stats.system_calls += enters;
+}
+
+fn sum(all: &mut ConnectionCounters, one: ConnectionCounters) {
+    all.commands += one.commands;
+    all.data_out_bytes += one.data_out_bytes;
+    all.data_in_bytes += one.data_in_bytes;
+    all.rejects += one.rejects;
+    all.digest_errors += one.digest_errors;
+    all.ignored += one.ignored;
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

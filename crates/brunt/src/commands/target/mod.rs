@@ -4,9 +4,11 @@ mod build;
 mod file;
 mod live;
 mod lun;
+mod metrics;
 mod orders;
 
 use std::io::{BufRead, Read};
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -134,6 +136,10 @@ pub struct Target {
     #[arg(long)]
     control: bool,
 
+    /// Serve Prometheus metrics at this address (port 0 picks a free port).
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+
     #[command(flatten)]
     role: Role,
 }
@@ -181,6 +187,8 @@ impl super::Subcommand for Target {
             Some(_) => output.divert_hangup().map_err(Failure::failed)?,
             None => Arc::default(),
         };
+        // An address that cannot be had is said before anything is served.
+        let metrics = crate::metrics::listen(self.metrics)?;
         let plan = match &self.config {
             Some(path) => Plan::read(path)?,
             None => Plan::of_flags(self.described()?),
@@ -207,6 +215,8 @@ impl super::Subcommand for Target {
         }
         let addresses: Vec<String> = server.portals().iter().map(ToString::to_string).collect();
         let live = Live::new(server, &plan, ports, self.config.clone(), output);
+        let measured = Arc::clone(&live);
+        let _metrics = crate::metrics::serve(metrics, output, move || metrics::page(&measured.server))?;
         if self.control {
             take_orders(&live, output)?;
         }
