@@ -78,10 +78,12 @@ INIT
   chmod +x "$root/init"
   (cd "$root" && find . | cpio -o -H newc -R 0:0 --quiet) >"$DIR/initrd.new"
   mv "$DIR/vmlinux.new" "$DIR/vmlinux"; mv "$DIR/initrd.new" "$DIR/initrd"
+  echo "$MODULES" >"$DIR/modules"
   echo "prepared $kernel: vmlinux $(du -m "$DIR/vmlinux" | cut -f1) MiB, initrd $(du -m "$DIR/initrd" | cut -f1) MiB"
 }
 
-ready() { [ -s "$DIR/vmlinux" ] && [ -s "$DIR/initrd" ]; }
+# An image with other modules is an old one.
+ready() { [ -s "$DIR/vmlinux" ] && [ -s "$DIR/initrd" ] && [ "$(cat "$DIR/modules" 2>&1)" = "$MODULES" ]; }
 
 case ${1:-} in
   --prepare) ready || prepare; exit 0 ;;

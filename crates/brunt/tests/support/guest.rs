@@ -58,19 +58,6 @@ impl Guest {
         panic!("the guest ended without '{word}': {:?}\n{}", self.child.wait(), self.seen);
     }
 
-    /// Reads on until a line that starts with one of these; which.
-    pub fn until<'a>(&mut self, words: &[&'a str]) -> &'a str {
-        for line in self.lines.by_ref() {
-            let line = line.expect("text");
-            self.seen += &line;
-            self.seen.push('\n');
-            if let Some(word) = words.iter().find(|word| line.starts_with(**word)) {
-                return word;
-            }
-        }
-        panic!("the guest ended without {words:?}: {:?}\n{}", self.child.wait(), self.seen);
-    }
-
     /// What it has said so far.
     pub fn seen(&self) -> &str {
         &self.seen
