@@ -7,6 +7,7 @@
 //! not grow with the length of a trace.
 #![forbid(unsafe_code)]
 
+mod captured;
 mod columns;
 mod cpus;
 mod digest;

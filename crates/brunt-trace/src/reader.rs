@@ -65,7 +65,7 @@ pub struct TraceReader {
 impl TraceReader {
     /// Opens a trace, plain or packed, told by its first bytes; `-` is standard input. One of blktrace's files, or the
     /// name before `.blktrace.`, stands for the files of all CPUs; a folder for
-    /// the table in it: `block_requests`, `requests` of a result, or `operations` of a captured trace. Without a format it is found out. `strict`: the first row that cannot be read is an error.
+    /// the table in it: `block_requests`, `requests` of a result, or `operations` of a captured trace, the last two sorted by their times. Without a format it is found out. `strict`: the first row that cannot be read is an error.
     ///
     /// # Errors
     /// It cannot be read, or its format is not one.
@@ -146,6 +146,7 @@ impl TraceReader {
     }
 
     fn of(path: String, source: Box<dyn RequestSource>, options: &ReadOptions) -> TraceReader {
+        let sorted = options.sorted || source.by_completion();
         TraceReader {
             path,
             source,
@@ -155,7 +156,7 @@ impl TraceReader {
             devices: Devices::default(),
             ledger: RowLedger::default(),
             last_ns: 0,
-            sorter: options.sorted.then(|| Sorter::new(SORT_WINDOW)),
+            sorter: sorted.then(|| Sorter::new(SORT_WINDOW)),
         }
     }
 

@@ -28,6 +28,11 @@ pub(crate) trait RequestSource: Send {
 
     /// Other events than requests.
     fn events(&self) -> Option<EventCounts>;
+
+    /// Requests come in the order in which they were answered, and have to be sorted by their times.
+    fn by_completion(&self) -> bool {
+        false
+    }
 }
 
 /// A file that is being decoded.

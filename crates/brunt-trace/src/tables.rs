@@ -1,5 +1,5 @@
 //! Traces that are tables of Parquet files: `block_requests`, which `brunt trace convert` writes, `requests` of a
-//! result, and READ and WRITE among the `operations` of a captured trace. Used by [`crate::reader`].
+//! result, and the `operations` of a captured trace. Used by [`crate::reader`].
 //!
 //! The rule: a folder is read a batch of rows at a time; a row that is no request is passed over, not guessed at.
 
@@ -8,6 +8,7 @@ use std::path::Path;
 
 use brunt_lake::{Batch, Coding, Column, Table, TableReader};
 
+use crate::captured::{self, CAPTURED, ForcedCommands};
 use crate::error::TraceError;
 use crate::format::{DamagedRow, EventCounts, Format};
 use crate::record::{BlockRequest, ContentHash, Devices, TraceOp};
@@ -48,20 +49,6 @@ const RESULT_REQUESTS: Table = Table {
     ],
 };
 
-/// What is asked for of the operations of a captured trace.
-const CAPTURED: Table = Table {
-    name: "operations",
-    doc: "Operations of a captured trace.",
-    columns: &[
-        Column::time("request_first", "When it was seen."),
-        Column::int("latency_ns", "How long it took.").nullable(),
-        Column::int("file", "Its file.").nullable(),
-        Column::int("direction", "0 reads, 1 writes.").nullable(),
-        Column::int("offset_bytes", "Where in the file.").nullable(),
-        Column::int("asked_bytes", "How much.").nullable(),
-    ],
-};
-
 const fn folder(name: &'static str, help: &'static str, note: &'static str) -> Format {
     let decoder = |_: &crate::FormatOptions| -> Box<dyn crate::Decode + Send> { Box::new(NoFile) };
     Format { name, help, note, checked: true, needs_op: false, needs_columns: false, example: b"", decoder }
@@ -90,10 +77,12 @@ impl crate::Decode for NoFile {
 pub(crate) struct TableFormat {
     format: Format,
     table: &'static Table,
-    rows: fn(&Batch, &mut Devices, &mut dyn FnMut(Row)),
+    rows: fn(&Batch, &mut Devices, &mut ForcedCommands, &mut dyn FnMut(Row)),
+    /// Its rows are in the order of completion.
+    by_completion: bool,
 }
 
-enum Row {
+pub(crate) enum Row {
     Request(BlockRequest),
     /// Nothing that moves blocks.
     Other,
@@ -107,6 +96,7 @@ pub(crate) const TABLES: &[TableFormat] = &[
         format: folder("block_requests", "the Parquet form of a block trace", ""),
         table: &BLOCK_REQUESTS,
         rows: block_requests,
+        by_completion: false,
     },
     TableFormat {
         format: folder(
@@ -116,15 +106,18 @@ pub(crate) const TABLES: &[TableFormat] = &[
         ),
         table: &RESULT_REQUESTS,
         rows: result_requests,
+        by_completion: true,
     },
     TableFormat {
         format: folder(
             "operations",
-            "READ and WRITE of a captured trace",
-            "a device for each file; other operations are passed over",
+            "READ, WRITE and COMMIT of a captured trace, and SCSI's commands",
+            "a device for each file or logical unit; response times end with the answer's last byte; other operations are \
+             passed over",
         ),
         table: &CAPTURED,
-        rows: captured_requests,
+        rows: captured::requests,
+        by_completion: true,
     },
 ];
 
@@ -137,6 +130,7 @@ pub(crate) fn table_in(folder: &Path) -> Option<&'static TableFormat> {
 pub(crate) struct TableSource {
     format: &'static TableFormat,
     reader: TableReader,
+    forced: ForcedCommands,
     row: u64,
     /// Damaged parts that were told.
     parts: usize,
@@ -144,7 +138,10 @@ pub(crate) struct TableSource {
 
 impl TableSource {
     pub fn open(root: &Path, format: &'static TableFormat) -> Result<TableSource, TraceError> {
-        Ok(TableSource { format, reader: TableReader::open(root, format.table)?, row: 0, parts: 0 })
+        let captured = format.table.name == CAPTURED.name;
+        let forced = if captured { ForcedCommands::open(root)? } else { ForcedCommands::default() };
+        let reader = TableReader::open(root, format.table)?;
+        Ok(TableSource { format, reader, forced, row: 0, parts: 0 })
     }
 }
 
@@ -162,8 +159,11 @@ impl RequestSource for TableSource {
             damaged.extend((0..parts).map(|_| DamagedRow { row: self.row + 1 }));
             return Ok(false);
         };
+        if self.format.table.name == CAPTURED.name {
+            self.forced.advance(captured::commands_in(batch))?;
+        }
         let number = &mut self.row;
-        (self.format.rows)(batch, devices, &mut |row| {
+        (self.format.rows)(batch, devices, &mut self.forced, &mut |row| {
             *number += 1;
             match row {
                 Row::Request(request) => requests.push(request),
@@ -181,6 +181,10 @@ impl RequestSource for TableSource {
     fn events(&self) -> Option<EventCounts> {
         None
     }
+
+    fn by_completion(&self) -> bool {
+        self.format.by_completion
+    }
 }
 
 fn op_named(name: &str) -> TraceOp {
@@ -188,7 +192,7 @@ fn op_named(name: &str) -> TraceOp {
     all.into_iter().find(|op| op.name() == name).unwrap_or(TraceOp::Other)
 }
 
-fn int(batch: &Batch, column: &str, row: usize) -> Option<i64> {
+pub(crate) fn int(batch: &Batch, column: &str, row: usize) -> Option<i64> {
     (!batch.is_null(column, row)).then(|| batch.ints(column)[row])
 }
 
@@ -199,11 +203,11 @@ fn time(time_ns: i64) -> Option<u64> {
     u64::try_from(ZERO_NS.checked_add(time_ns)?).ok()
 }
 
-fn count(value: Option<i64>) -> Option<u64> {
+pub(crate) fn count(value: Option<i64>) -> Option<u64> {
     value.and_then(|value| u64::try_from(value).ok())
 }
 
-fn block_requests(batch: &Batch, devices: &mut Devices, each: &mut dyn FnMut(Row)) {
+fn block_requests(batch: &Batch, devices: &mut Devices, _: &mut ForcedCommands, each: &mut dyn FnMut(Row)) {
     let (times, fua) = (batch.ints("time_ns"), batch.bools("fua"));
     let (offsets, lengths) = (batch.ints("offset_bytes"), batch.ints("len_bytes"));
     for (row, (device, op)) in batch.texts("device").zip(batch.texts("op")).enumerate() {
@@ -222,7 +226,7 @@ fn block_requests(batch: &Batch, devices: &mut Devices, each: &mut dyn FnMut(Row
     }
 }
 
-fn result_requests(batch: &Batch, devices: &mut Devices, each: &mut dyn FnMut(Row)) {
+fn result_requests(batch: &Batch, devices: &mut Devices, _: &mut ForcedCommands, each: &mut dyn FnMut(Row)) {
     let (runs, offsets, lengths) = (batch.ints("run"), batch.ints("offset_bytes"), batch.ints("len_bytes"));
     for (row, op) in batch.texts("op").enumerate() {
         let Some(sent) = int(batch, "sent_ns", row) else {
@@ -240,28 +244,7 @@ fn result_requests(batch: &Batch, devices: &mut Devices, each: &mut dyn FnMut(Ro
     }
 }
 
-fn captured_requests(batch: &Batch, devices: &mut Devices, each: &mut dyn FnMut(Row)) {
-    let times = batch.ints("request_first");
-    for (row, time_ns) in times.iter().enumerate() {
-        let [file, offset, direction, asked] =
-            ["file", "offset_bytes", "direction", "asked_bytes"].map(|column| int(batch, column, row));
-        let (Some(file), Some(offset), Some(direction), Some(asked)) = (file, offset, direction, asked)
-        else {
-            each(Row::Other);
-            continue;
-        };
-        let request = || {
-            let device = devices.index_of(format!("{:016x}", file as u64).as_bytes())?;
-            let op = if direction == 0 { TraceOp::Read } else { TraceOp::Write };
-            let (offset, len_bytes) = (u64::try_from(offset).ok()?, u32::try_from(asked).ok()?);
-            let request = BlockRequest::new(u64::try_from(*time_ns).ok()?, device, op, offset, len_bytes);
-            Some(BlockRequest { response_ns: count(int(batch, "latency_ns", row)), ..request })
-        };
-        each(made(request));
-    }
-}
-
-fn made(request: impl FnOnce() -> Option<BlockRequest>) -> Row {
+pub(crate) fn made(request: impl FnOnce() -> Option<BlockRequest>) -> Row {
     request().map_or(Row::Damaged, Row::Request)
 }
 
@@ -271,6 +254,7 @@ mod tests {
 
     #[test]
     fn the_tables_are_described_without_mistakes() {
+        assert_eq!(crate::captured::COMMANDS.mistakes(), Vec::<String>::new());
         for table in TABLES {
             assert_eq!(table.table.mistakes(), Vec::<String>::new());
             assert_eq!((table.format.name, table.format.help.is_empty()), (table.table.name, false));
