@@ -22,6 +22,7 @@ mod sample;
 mod scratch;
 mod trace;
 mod trace_file;
+mod trace_subject;
 
 pub use actors::ActorsBench;
 pub use capture::CaptureBench;

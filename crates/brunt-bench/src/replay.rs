@@ -21,7 +21,7 @@ use brunt_result::statistics::{Ratio, interleaved};
 use brunt_trace::{BlockRequest, TraceOp};
 use serde_json::{Value, json};
 
-use super::sample::median;
+use super::sample::{median, memory_peak};
 use crate::scratch::Scratch;
 use crate::trace_file::{VSCSI, write_trace};
 use crate::{BenchError, BenchResult, Console, fio};
@@ -79,7 +79,7 @@ impl ReplayBench {
         }
         let times = self.times(output, &even, fio.as_ref().map(|_| iolog.as_path()))?;
         let rates = self.rates(output, &fast)?;
-        let peak = peak_memory();
+        let peak = memory_peak();
         if let Some(bytes) = peak {
             output.line(format_args!("memory of this process at its peak: {}", Size(bytes)));
         }
@@ -236,7 +236,7 @@ fn replayed(trace: &Path, timing: ReplayTiming) -> Result<(f64, ReplayFidelity),
         interval: Span(Duration::ZERO),
         ..Workload::default()
     };
-    let load = ReplayLoad::new(workload, None);
+    let load = ReplayLoad::new(workload, &[]);
     let on = LoadTarget::of(null()?);
     let order = RunOrder::alone(1);
     let ran = decisions::run(&load, &on, &order, &AtomicBool::new(false), &mut NoRecorder);
@@ -252,11 +252,4 @@ fn reads(requests: u32, gap_us: u32) -> impl Iterator<Item = BlockRequest> {
         let time_ns = request * u64::from(gap_us) * 1000;
         BlockRequest::new(time_ns, 0, TraceOp::Read, offset, REQUEST_BYTES)
     })
-}
-
-/// The most memory that this process had at once.
-fn peak_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }

@@ -37,6 +37,23 @@ pub fn process_cpu(pid: u32) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
+/// The most memory that this process had at once.
+pub fn memory_peak() -> Option<u64> {
+    memory("VmHWM:")
+}
+
+/// The memory that this process has.
+pub fn memory_now() -> Option<u64> {
+    memory("VmRSS:")
+}
+
+/// A line of `/proc/self/status` (proc(5)), in bytes.
+fn memory(name: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
 /// The middle value; the mean of the two middle ones when there is an even number.
 ///
 /// # Panics

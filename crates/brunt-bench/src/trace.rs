@@ -1,5 +1,6 @@
-//! How fast are block traces read? A binary trace against `cat | wc -c` of the same file, a text trace against awk and,
-//! where it is installed, DuckDB on one thread. Traces are made for the run.
+//! How fast are block traces read? Every format in turn: a binary trace against `cat | wc -c` of the same file, a text
+//! trace against awk and, where it is installed, DuckDB on one thread. Then long traces through a pipe, to watch the
+//! memory.
 //!
 //! The one rule: every contestant reads all rows of the same file, and sums what it reads so that it has to.
 
@@ -7,15 +8,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use brunt_core::random::Random;
+use brunt_core::Size;
 use brunt_result::statistics::{Ratio, interleaved};
-use brunt_trace::{BlockRequest, TraceOp, TraceReader, format_named};
+use brunt_trace::format_named;
+use brunt_trace::{ReadOptions, Summarizer, TraceReader};
 use serde_json::{Value, json};
 
-use super::sample::median;
+use super::sample::{median, memory_now, memory_peak};
 use crate::scratch::Scratch;
-use crate::trace_file::{VSCSI, write_trace};
+use crate::trace_file::VSCSI;
+use crate::trace_subject::{TextShape, TraceSubject, formats_named, options, write_to};
 use crate::{BenchError, BenchResult, Console};
+
+/// What is expected: of `cat`, of awk, of DuckDB.
+const CAT_SHARE_MIN: f64 = 0.5;
+const AWK_TIMES_MIN: f64 = 3.0;
+const DUCKDB_TIMES_MIN: f64 = 1.0;
+/// Memory may grow by this much between the first hundredth of a long trace and its end.
+const GROWTH_BYTES_MAX: u64 = 8 << 20;
 
 /// Reading of block traces against cat, awk and DuckDB
 #[derive(Clone, Debug)]
@@ -24,10 +34,14 @@ pub struct TraceBench {
     pub rows: u64,
     /// Runs of each contestant; under 4 the ratios' intervals are wide
     pub rounds: u32,
-    /// Folder for the traces, 90 bytes a row; made and removed
+    /// Folder for the traces, one at a time, up to 120 bytes a row; made and removed
     pub dir: PathBuf,
     /// A Python that may have DuckDB
     pub python: String,
+    /// Formats; all of them without any
+    pub formats: Vec<String>,
+    /// Rows of the long traces, binary and text; none for 0
+    pub long_rows: u64,
 }
 
 /// A program that reads a trace.
@@ -35,11 +49,18 @@ struct Contestant {
     name: &'static str,
     /// The command; none for us.
     command: Option<Vec<String>>,
+    /// We are to be at least so many times as fast.
+    goal: f64,
+    /// Seconds that it takes without a trace.
+    idle: f64,
 }
 
-/// Reads in awk what we read: kinds, and sums of lengths and of times between rows.
-const AWK: &str = "BEGIN { FS = \",\" } { t = $1; if ($4 == \"Read\") r += $6; else w += $6; o += $5; s += $7 } \
-                   END { print NR, r, w, o, s }";
+impl Contestant {
+    fn new(name: &'static str, goal: f64, command: &[&str]) -> Contestant {
+        let command = Some(command.iter().map(|word| word.to_string()).collect());
+        Contestant { name, command, goal, idle: 0.0 }
+    }
+}
 
 impl TraceBench {
     /// Measures and prints.
@@ -47,114 +68,169 @@ impl TraceBench {
     /// # Errors
     /// The traces cannot be made or read, or a contestant fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
-        let scratch = Scratch::new(Some(&self.dir), "trace")?;
-        let (binary, text) = (scratch.join("trace.vscsi"), scratch.join("trace.csv"));
-        write_trace(&binary, VSCSI, requests(self.rows))?;
-        write_trace(&text, "msr", requests(self.rows))?;
-        let path = |path: &Path| path.display().to_string();
-        let program = |program: &str, arguments: &[&str]| {
-            let arguments = arguments.iter().map(|argument| argument.to_string());
-            Some(std::iter::once(program.to_string()).chain(arguments).collect())
-        };
-        let cat = format!("cat '{}' | wc -c", path(&binary));
-        let mut of_text = vec![
-            Contestant { name: "brunt", command: None },
-            Contestant { name: "awk", command: program("awk", &[AWK, &path(&text)]) },
-        ];
-        let start = "import duckdb; c = duckdb.connect(); c.execute('set threads = 1')";
-        let idle = program(&self.python, &["-c", start]).expect("a command");
-        let has_duckdb = run("duckdb", &idle).is_ok();
-        if has_duckdb {
-            let query = format!(
-                "{start}; c.execute(\"select count(*), sum(column5), sum(column4), min(column0), sum(column6), \
-                 count(*) filter (column3 = 'Read') from read_csv('{}', header = false)\").fetchall()",
-                path(&text)
-            );
-            of_text.push(Contestant { name: "duckdb", command: program(&self.python, &["-c", &query]) });
-        } else {
+        let formats = formats_named(&self.formats)?;
+        let duckdb = self.duckdb();
+        if duckdb.is_none() {
             output.note(format_args!(
                 "{} has no duckdb: not measured (tools/duckdb.sh --prepare gets one)",
                 self.python
             ));
         }
-        let of_binary = vec![
-            Contestant { name: "brunt", command: None },
-            Contestant { name: "cat | wc -c", command: program("sh", &["-c", &cat]) },
-        ];
-        let binary = self.measure(output, VSCSI, &binary, &of_binary)?;
-        let text = self.measure(output, "msr", &text, &of_text)?;
-        output.object(&json!({ "rows": self.rows, "rounds": self.rounds, "binary": binary, "text": text }));
+        let mut answers = Vec::new();
+        for format in formats {
+            let scratch = Scratch::new(Some(&self.dir), "trace")?;
+            let subject = TraceSubject::make(format, self.rows, &scratch)?;
+            answers.push(self.measure(output, &subject, &self.contestants(&subject, duckdb))?);
+        }
+        let mut long = Vec::new();
+        if self.long_rows > 0 {
+            for format in [VSCSI, "msr"] {
+                long.push(self.long(output, format)?);
+            }
+        }
+        output.object(&json!({ "rows": self.rows, "rounds": self.rounds, "formats": answers, "long": long }));
         Ok(())
+    }
+
+    /// What Python and DuckDB take to start, in seconds, if they are there: that is not theirs to answer for.
+    fn duckdb(&self) -> Option<f64> {
+        let command = [self.python.clone(), "-c".into(), "import duckdb; duckdb.connect()".into()];
+        run("duckdb", &command).ok()?;
+        let began = Instant::now();
+        run("duckdb", &command).ok()?;
+        Some(began.elapsed().as_secs_f64())
+    }
+
+    fn contestants(&self, subject: &TraceSubject, duckdb: Option<f64>) -> Vec<Contestant> {
+        let path = subject.path.display().to_string();
+        let mut all = vec![Contestant { name: "brunt", command: None, goal: 1.0, idle: 0.0 }];
+        let Some(shape) = TextShape::of(subject.format.name) else {
+            let cat = format!("cat '{path}' | wc -c");
+            all.push(Contestant::new("cat | wc -c", CAT_SHARE_MIN, &["sh", "-c", &cat]));
+            return all;
+        };
+        all.push(Contestant::new("awk", AWK_TIMES_MIN, &["awk", &shape.awk(), &path]));
+        if let (Some(idle), Some(query)) = (duckdb, shape.duckdb(&subject.path)) {
+            let text = format!(
+                "import duckdb; c = duckdb.connect(); c.execute('set threads = 1'); c.execute(\"{query}\").fetchall()"
+            );
+            let duckdb = Contestant::new("duckdb", DUCKDB_TIMES_MIN, &[&self.python, "-c", &text]);
+            all.push(Contestant { idle, ..duckdb });
+        }
+        all
     }
 
     fn measure(
         &self,
         output: &dyn Console,
-        format: &'static str,
-        path: &Path,
+        subject: &TraceSubject,
         contestants: &[Contestant],
     ) -> Result<Value, BenchError> {
         let mut seconds = vec![Vec::new(); contestants.len()];
-        // What Python and DuckDB take to start is not theirs to answer for.
-        let idle = if contestants.iter().any(|contestant| contestant.name == "duckdb") {
-            let began = Instant::now();
-            run("duckdb", &[self.python.clone(), "-c".into(), "import duckdb; duckdb.connect()".into()])?;
-            began.elapsed().as_secs_f64()
-        } else {
-            0.0
-        };
         for (index, _) in interleaved(contestants.len(), self.rounds as usize, 1) {
             if output.is_interrupted() {
                 return Err(BenchError::failed("interrupted"));
             }
             let began = Instant::now();
             match &contestants[index].command {
-                None => self.read(format, path)?,
+                None => read(subject)?,
                 Some(command) => run(contestants[index].name, command)?,
             }
-            let off = if contestants[index].name == "duckdb" { idle } else { 0.0 };
-            seconds[index].push((began.elapsed().as_secs_f64() - off).max(1e-6));
+            seconds[index].push((began.elapsed().as_secs_f64() - contestants[index].idle).max(1e-6));
         }
-        let bytes = std::fs::metadata(path).map_err(BenchError::failed)?.len() as f64;
+        let name = subject.format.name;
         let mut answers = Vec::new();
         for (contestant, took) in contestants.iter().zip(&seconds) {
-            let (name, middle) = (contestant.name, median(took));
-            let (rows, rate) = (self.rows as f64 / middle / 1e6, bytes / middle / 1e6);
+            let middle = median(took);
+            let (rows, rate) = (subject.requests as f64 / middle / 1e6, subject.bytes as f64 / middle / 1e6);
             // How many times as fast as this one we are.
             let ratio = contestant.command.as_ref().and_then(|_| Ratio::of(&seconds[0], took, 1));
-            let shown = ratio.map_or_else(String::new, |ratio| {
-                format!("; brunt is {:.2} ({:.2} to {:.2}) times as fast", ratio.ratio, ratio.low, ratio.high)
+            let shown = ratio.map_or_else(
+                || if subject.repeated { "; rows of an example, repeated".into() } else { String::new() },
+                |ratio| {
+                    let met = if ratio.ratio >= contestant.goal { "" } else { ": MISSED" };
+                    let (goal, Ratio { ratio, low, high, .. }) = (contestant.goal, ratio);
+                    format!("; brunt is {ratio:.2} ({low:.2} to {high:.2}) times as fast, goal {goal}{met}")
+                },
+            );
+            output.line(format_args!(
+                "{name:<13} {:<12} {rows:8.2} M rows/s {rate:9.1} MB/s{shown}",
+                contestant.name
+            ));
+            let ratio = ratio.map(|ratio| {
+                json!({ "ratio": ratio.ratio, "low": ratio.low, "high": ratio.high, "goal": contestant.goal })
             });
-            output.line(format_args!("{format:<7} {name:<12} {rows:8.2} M rows/s {rate:9.1} MB/s{shown}"));
-            let ratio =
-                ratio.map(|ratio| json!({ "ratio": ratio.ratio, "low": ratio.low, "high": ratio.high }));
-            answers.push(json!({ "name": name, "rows_per_s": rows * 1e6, "bytes_per_s": rate * 1e6, "brunt_is_faster_by": ratio }));
+            answers.push(json!({
+                "name": contestant.name, "rows_per_s": rows * 1e6, "bytes_per_s": rate * 1e6,
+                "brunt_is_faster_by": ratio,
+            }));
         }
-        Ok(json!(answers))
+        Ok(json!({ "format": name, "repeated": subject.repeated, "contestants": answers }))
     }
 
-    fn read(&self, format: &str, path: &Path) -> BenchResult {
-        let mut reader = TraceReader::open(path, format_named(format), true).map_err(BenchError::failed)?;
-        let (mut rows, mut bytes) = (0u64, 0u64);
+    /// A long trace, made while it is read: how fast all figures of `brunt trace info` are, and what memory it takes.
+    fn long(&self, output: &dyn Console, format: &'static str) -> Result<Value, BenchError> {
+        let rows = self.long_rows;
+        let (from, to) = std::io::pipe().map_err(BenchError::failed)?;
+        let maker = std::thread::spawn(move || write_to(Box::new(to), format, rows));
+        let options = ReadOptions { format: format_named(format), strict: true, ..ReadOptions::default() };
+        let reader = TraceReader::from_reader_with("a pipe".into(), Box::new(from), &options);
+        let (mut reader, mut summarizer) = (reader.map_err(BenchError::failed)?, Summarizer::default());
+        let began = Instant::now();
+        let (mut early, mut peak) = (None, 0);
         while let Some(requests) = reader.next_requests().map_err(BenchError::failed)? {
-            rows += requests.len() as u64;
-            bytes += requests.iter().map(|request| u64::from(request.len_bytes)).sum::<u64>();
+            summarizer.add(requests);
+            if output.is_interrupted() {
+                return Err(BenchError::failed("interrupted"));
+            }
+            let read = reader.ledger().requests;
+            if early.is_none() && read >= rows / 100 {
+                early = memory_now();
+            }
+            peak = peak.max(memory_now().unwrap_or(0));
         }
-        assert!(rows == self.rows && bytes >= rows * 512, "all rows were read");
-        Ok(())
+        maker.join().map_err(|_| BenchError::failed("the maker of the trace panicked"))??;
+        let seconds = began.elapsed().as_secs_f64();
+        let info = summarizer.finish(&reader);
+        assert_eq!(info.ledger.requests, rows, "all rows were read");
+        let growth = early.map(|early| peak.saturating_sub(early));
+        let grown = growth.map_or("-".to_string(), |bytes| Size(bytes).to_string());
+        let met = if growth.is_some_and(|bytes| bytes <= GROWTH_BYTES_MAX) { "" } else { ": MISSED" };
+        output.line(format_args!(
+            "{format:<13} {} M rows through a pipe, all figures of `trace info`: {:.2} M rows/s; memory grew by {grown} \
+             after the first hundredth{met}; {} at its peak",
+            rows / 1_000_000,
+            rows as f64 / seconds / 1e6,
+            Size(peak)
+        ));
+        Ok(json!({
+            "format": format, "rows": rows, "seconds": seconds, "memory_growth_bytes": growth,
+            "memory_peak_bytes": memory_peak(),
+        }))
     }
 }
 
-/// Reads and writes of one device at random times and places.
-fn requests(rows: u64) -> impl Iterator<Item = BlockRequest> {
-    let (mut random, mut time_ns) = (Random::new(1), 0);
-    (0..rows).map(move |_| {
-        time_ns += random.below(2000) * 1000;
-        let op = if random.chance(0.6) { TraceOp::Read } else { TraceOp::Write };
-        let (offset, bytes) = (random.below(1 << 30) * 512, 512 * (1 + random.below(128)) as u32);
-        let response_ns = Some(random.below(100_000) * 100);
-        BlockRequest { response_ns, ..BlockRequest::new(time_ns, 0, op, offset, bytes) }
-    })
+fn read(subject: &TraceSubject) -> BenchResult {
+    let options = ReadOptions {
+        format: Some(subject.format),
+        strict: true,
+        options: options(),
+        ..ReadOptions::default()
+    };
+    let mut reader =
+        TraceReader::open_with(Path::new(&subject.path), &options).map_err(BenchError::failed)?;
+    let (mut rows, mut sums) = (0u64, [0u64; 3]);
+    while let Some(requests) = reader.next_requests().map_err(BenchError::failed)? {
+        rows += requests.len() as u64;
+        for request in requests {
+            sums[0] = sums[0].wrapping_add(request.len_bytes.into());
+            sums[1] = sums[1].wrapping_add(request.offset_bytes);
+            sums[2] = sums[2].wrapping_add(request.time_ns);
+        }
+    }
+    std::hint::black_box(sums);
+    assert_eq!(rows, subject.requests, "all rows of {} were read", subject.format.name);
+    Ok(())
 }
 
 fn run(name: &str, command: &[String]) -> BenchResult {

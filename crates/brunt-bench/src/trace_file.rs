@@ -2,6 +2,7 @@
 //! say is a mistake of the bench.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 
 use brunt_trace::{BlockRequest, Devices, TraceSink, writer_named};
@@ -13,18 +14,34 @@ pub const VSCSI: &str = "vscsi1";
 /// Requests that are written at once.
 const BATCH: usize = 4096;
 
-/// Writes requests of one device in the format of this name.
+/// Writes requests of one device in the format of this name to a file.
 ///
 /// # Errors
 /// The file cannot be written.
 ///
 /// # Panics
-/// The format cannot be written, or cannot say one of the requests: our own mistake.
+/// See [`write_to`].
 pub fn write_trace(path: &Path, format: &str, requests: impl Iterator<Item = BlockRequest>) -> BenchResult {
     let failed = |error: std::io::Error| BenchError::failed(format!("{}: {error}", path.display()));
     let file = File::create(path).map_err(failed)?;
+    write_to(&path.display().to_string(), Box::new(file), format, requests)
+}
+
+/// The same to anything.
+///
+/// # Errors
+/// It cannot be written.
+///
+/// # Panics
+/// The format cannot be written, or cannot say one of the requests: our own mistake.
+pub fn write_to(
+    name: &str,
+    out: Box<dyn Write + Send>,
+    format: &str,
+    requests: impl Iterator<Item = BlockRequest>,
+) -> BenchResult {
     let writer = writer_named(format).expect("a format that is written");
-    let mut sink = TraceSink::file(path.display().to_string(), Box::new(file), writer);
+    let mut sink = TraceSink::file(name.to_string(), out, writer);
     let mut devices = Devices::default();
     devices.index_of(b"hm-0").expect("the first device");
     let (mut batch, mut requests, mut made) = (Vec::with_capacity(BATCH), requests.peekable(), 0);

@@ -9,24 +9,30 @@ use crate::commands::Subcommand;
 #[derive(clap::Args)]
 pub struct Trace {
     /// Rows of each trace
-    #[arg(long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     rows: u64,
     /// Runs per program; with fewer than 4 the ratios' confidence intervals are wide
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     rounds: u32,
-    /// Folder for the traces, about 90 bytes a row, created and removed
+    /// Folder for the traces, one at a time, up to 150 bytes a row, created and removed
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
     /// Python interpreter to run DuckDB with, if it has the module
     #[arg(long, default_value = "python3", value_name = "PROGRAM")]
     python: String,
+    /// Measure this format only; may be repeated
+    #[arg(long = "format", value_name = "NAME")]
+    formats: Vec<String>,
+    /// Rows of the traces that are read through a pipe to watch the memory; 0 for none
+    #[arg(long, default_value_t = 0, value_name = "ROWS")]
+    long_rows: u64,
 }
 
 impl Subcommand for Trace {
     const NAME: &'static str = "trace";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench trace --rounds 5", "rows per second of a binary and a text trace, against cat and awk"),
-        ("brunt bench trace --rows 100000000 --rounds 2 --dir /var/tmp", "long traces, to watch the memory"),
+        ("brunt bench trace --rounds 5", "rows per second of every format, against cat, awk and DuckDB"),
+        ("brunt bench trace --format msr --long-rows 100000000", "and long traces, to watch the memory"),
     ];
 
     fn run(self, output: &Output) -> Done {
@@ -35,6 +41,8 @@ impl Subcommand for Trace {
             rounds: self.rounds,
             dir: self.dir,
             python: self.python,
+            formats: self.formats,
+            long_rows: self.long_rows,
         };
         Ok(settings.run(output)?)
     }
