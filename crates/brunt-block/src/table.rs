@@ -14,14 +14,15 @@
 
 use std::sync::Arc;
 
-use crate::backends::{array, file, memory, null, tcp};
+use crate::backends::{array, file, join, memory, null, tcp};
 use crate::layers::{delayed, fault, retry};
 use crate::open::{self, Parsed, Tables};
 pub use crate::open::{BackendEntry, Foreseen, LayerEntry, NESTING_MAX, OpenError, Opened, UrlOptions};
 use crate::{Backend, DeviceInfo};
 
 /// All backends of this crate. Others ([`open_url_with`]) come from the crates above.
-pub static BACKENDS: &[BackendEntry] = &[null::ENTRY, memory::ENTRY, file::ENTRY, tcp::ENTRY, array::ENTRY];
+pub static BACKENDS: &[BackendEntry] =
+    &[null::ENTRY, memory::ENTRY, file::ENTRY, tcp::ENTRY, array::ENTRY, join::ENTRY];
 
 /// All layers.
 pub static LAYERS: &[LayerEntry] = &[

@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::error::Error;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -76,14 +77,16 @@ pub trait Load: std::fmt::Debug + Send + Sync {
 pub struct LoadTarget {
     /// The device, for loads that drive one.
     pub device: Option<Arc<dyn Backend>>,
+    /// The parts of it that several targets have, one behind the other; empty for one target.
+    pub parts: Vec<Range<u64>>,
     /// Of a load of several jobs what each is run on; one that is not here is run on the above.
     pub jobs: Vec<LoadTarget>,
 }
 
 impl LoadTarget {
-    /// A device.
+    /// All of one device.
     pub fn of(device: Arc<dyn Backend>) -> LoadTarget {
-        LoadTarget { device: Some(device), jobs: Vec::new() }
+        LoadTarget { device: Some(device), ..LoadTarget::default() }
     }
 
     /// What a job is run on.

@@ -71,7 +71,7 @@ pub const LOADS: &[LoadKind] = &[
                 let what = "a replay needs the path of a trace".into();
                 return Err(WorkloadError { key: "trace", what }.into());
             }
-            Ok(vec![(String::new(), Arc::new(replay::ReplayLoad::new(workload, None)))])
+            Ok(vec![(String::new(), Arc::new(replay::ReplayLoad::new(workload, &[])))])
         },
     },
     LoadKind {

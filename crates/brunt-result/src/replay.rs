@@ -85,10 +85,47 @@ pub struct ReplayFidelity {
     pub conflicts: ReplayConflicts,
     /// The times between requests, as sent and as due.
     pub gaps: Option<GapDistance>,
+    /// Writes and unmaps that the trace has with FUA (forced to stable storage).
+    #[serde(default)]
+    pub forced: ForcedWrites,
+    /// The same by device of the trace, if there are several: the first 15 and all others together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceFidelity>,
     /// Rows that were left out, repaired or moved, by reason.
     pub rows: BTreeMap<String, u64>,
     /// How it went over time.
     pub over_time: Vec<ReplayMoment>,
+}
+
+/// Requests that have to be on stable storage before they complete, in the pieces that were sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ForcedWrites {
+    /// That were to be sent with FUA.
+    pub planned: u64,
+    /// That were.
+    pub sent: u64,
+}
+
+/// How true the replay of one device of the trace was.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceFidelity {
+    /// Its name in the trace; `null` for all others.
+    pub device: Option<String>,
+    /// The target that it went to, where several have their own devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Requests of the trace that were to be sent.
+    pub planned: u64,
+    /// Requests that were sent.
+    pub sent: u64,
+    /// Requests that ended well.
+    pub completed: u64,
+    /// Requests that were sent over 100 µs late.
+    pub late: u64,
+    /// From when a request was due to when it was sent.
+    pub issue_error: Option<Latencies>,
+    /// Hashes of its requests.
+    pub digests: ReplayDigests,
 }
 
 /// Hashes of operation, address and size of each request with its place in the trace, added up: equal if and only if

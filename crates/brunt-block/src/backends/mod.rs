@@ -4,6 +4,7 @@ pub mod array;
 #[allow(unsafe_code, reason = "requests whose buffers the kernel holds until they complete")]
 pub mod file;
 mod immediate;
+pub mod join;
 #[allow(unsafe_code, reason = "ioctls and statx, once at opening")]
 mod medium;
 pub mod memory;

@@ -22,6 +22,8 @@ pub struct Blocks {
     source: DataSource,
     ledger: Option<Ledger>,
     writes: bool,
+    /// Buffers may hold data that was made from a content.
+    by_content: bool,
 }
 
 impl Blocks {
@@ -53,6 +55,7 @@ impl Blocks {
             source: DataSource::new(workload.data, workload.block_bytes_max(), id.seed, id.worker),
             ledger: ledger(workload, info, area, id, run)?,
             writes: workload.writes(),
+            by_content: false,
         })
     }
 }
@@ -75,7 +78,14 @@ impl Content for Blocks {
     #[inline(always)] // once a request: a call would cost more than what it does
     fn fill(&mut self, write: &Planned, carried: &mut Carried) {
         let block = &mut carried.buf[..write.len as usize];
-        self.source.fill(block, carried.stale);
+        match write.content {
+            // A worker that verifies knows contents by what it writes into them.
+            Some(content) if self.ledger.is_none() => {
+                self.source.fill_by(block, content);
+                self.by_content = true;
+            }
+            _ => self.source.fill(block, carried.stale || self.by_content),
+        }
         if let Some(ledger) = &mut self.ledger {
             carried.ticket = ledger.begin_write(write.offset, block);
         }

@@ -1,6 +1,8 @@
 //! Content of writes: chunks of 4 KiB, of which a given share is compressible and a given share duplicates
 //! others. Everything else is unique, so that no target looks faster than it is.
 
+use std::num::NonZeroU64;
+
 use brunt_core::random::Random;
 
 use crate::block::workload::DataSettings;
@@ -21,6 +23,8 @@ pub struct DataSource {
     dedupable: f64,
     worker: u64,
     count: u64,
+    seed: u64,
+    compressible: f64,
 }
 
 impl DataSource {
@@ -31,12 +35,19 @@ impl DataSource {
         let mut common = Random::for_part(seed, u64::MAX);
         let mut template = vec![0; block_bytes_max as usize];
         for (index, chunk) in template.chunks_mut(CHUNK_BYTES).enumerate() {
-            let noise = ((chunk.len() as f64 * (1.0 - data.compressible)).round() as usize)
-                .clamp(STAMP_BYTES.min(chunk.len()), chunk.len());
+            let noise = noise_bytes(chunk.len(), data.compressible);
             let source = if index == 0 { &mut common } else { &mut random };
             source.fill(&mut chunk[..noise]);
         }
-        DataSource { random, template, dedupable: data.dedupable, worker: u64::from(worker) + 1, count: 0 }
+        DataSource {
+            random,
+            template,
+            dedupable: data.dedupable,
+            worker: u64::from(worker) + 1,
+            count: 0,
+            seed,
+            compressible: data.compressible,
+        }
     }
 
     /// Fills `block` for a write. `stale`: something else was in it since it was filled last (a read);
@@ -60,6 +71,29 @@ impl DataSource {
             chunk[8..STAMP_BYTES].copy_from_slice(&which.to_le_bytes());
         }
     }
+}
+
+impl DataSource {
+    /// Fills `block` with what `content` stands for: the same bytes for the same number, others for another, by whichever
+    /// worker. Compressible as all other data is.
+    pub fn fill_by(&self, block: &mut [u8], content: NonZeroU64) {
+        for (chunk, part) in block.chunks_mut(CHUNK_BYTES).zip(0u64..) {
+            let mut random = Random::for_part(self.seed ^ content.get(), part);
+            let noise = noise_bytes(chunk.len(), self.compressible);
+            random.fill(&mut chunk[..noise]);
+            chunk[noise..].fill(0);
+            // Random bytes may be the same by chance, however seldom; this is not.
+            chunk[..8].copy_from_slice(&content.get().to_le_bytes());
+            // Stamps of other data begin with a worker's number.
+            chunk[8..STAMP_BYTES].copy_from_slice(&(u64::MAX - part).to_le_bytes());
+        }
+    }
+}
+
+/// Bytes of a chunk that do not compress.
+fn noise_bytes(chunk: usize, compressible: f64) -> usize {
+    let noise = (chunk as f64 * (1.0 - compressible)).round() as usize;
+    noise.clamp(STAMP_BYTES.min(chunk), chunk)
 }
 
 #[cfg(test)]
@@ -91,6 +125,28 @@ mod tests {
             // The 64 originals of the copies have to be stored once.
             assert!((saved - dedupable).abs() < 0.03, "{dedupable}: {saved}");
         }
+    }
+
+    /// The same number gives the same data whoever writes it, another one other data in every chunk.
+    #[test]
+    fn contents_follow_from_their_number() {
+        let fill = |worker, number: u64, len| {
+            let source = DataSource::new(
+                DataSettings { compressible: 0.5, ..DataSettings::default() },
+                16384,
+                7,
+                worker,
+            );
+            let mut block = vec![9; len];
+            source.fill_by(&mut block, NonZeroU64::new(number).unwrap());
+            block
+        };
+        assert_eq!(fill(0, 5, 8192), fill(3, 5, 8192));
+        assert_eq!(fill(0, 5, 512)[..256], fill(0, 5, 8192)[..256]);
+        let [a, b] = [fill(0, 5, 8192), fill(0, 6, 8192)];
+        assert!(a.chunks(512).take(4).zip(b.chunks(512)).all(|(a, b)| a != b));
+        assert_ne!(a[..4096], a[4096..]);
+        assert!(deflate(&a).len() < 8192 * 6 / 10);
     }
 
     /// A compressor saves the stated share and not more.

@@ -2,6 +2,8 @@
 //! workload, region and seed give the same sequence on any machine, whatever the device
 //! does in between.
 
+use std::num::NonZeroU64;
+
 use brunt_block::Op;
 use brunt_core::random::Random;
 
@@ -19,11 +21,20 @@ pub struct Planned {
     pub offset: u64,
     /// In bytes.
     pub len: u64,
+    /// It is on stable storage before it completes, whatever the workload says of other requests.
+    pub force_unit_access: bool,
+    /// What its data is made from, where that is known: the same for the same data.
+    pub content: Option<NonZeroU64>,
 }
 
 impl Planned {
     /// What a place holds before the first request is written into it.
-    pub const NOTHING: Planned = Planned { index: 0, op: Op::Read, offset: 0, len: 0 };
+    pub const NOTHING: Planned = Planned::new(0, Op::Read, 0, 0);
+
+    /// A request of which nothing else is known.
+    pub const fn new(index: u64, op: Op, offset: u64, len: u64) -> Planned {
+        Planned { index, op, offset, len, force_unit_access: false, content: None }
+    }
 
     /// Whether it changes what a later read finds.
     #[inline]

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError, wrong};
-use crate::replay::settings::{AddressMap, Conflicts, ReplayTiming};
+use crate::replay::settings::{AddressMap, Conflicts, ReplayContents, ReplayTiming};
 
 /// Deepest queue of one worker.
 pub const QUEUE_DEPTH_MAX: u32 = 4096;
@@ -116,13 +116,18 @@ pub struct Workload {
     /// With a trace: replay it so often, one time after the other.
     #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
     pub repeat: Option<u32>,
-    /// With a trace: which of its devices go to which target, such as `{ "hm-0" = "disk" }`; without, all go to
-    /// each target, one behind the other.
+    /// With a trace: which of its devices go to which target, such as `{ "hm-0" = "disk", "hm-1" = "log" }`. Several
+    /// targets are driven by one replay, which keeps the order of requests. Without it, all devices go to each target,
+    /// one behind the other.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, String>,
     /// With a trace: what is done with a request on the same blocks as one in flight, where one of them changes data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conflicts: Option<Conflicts>,
+    /// With a trace: what writes carry; `trace` (default): data that is the same where the trace's hashes of contents are
+    /// the same, and other data elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contents: Option<ReplayContents>,
     /// With a trace: how long before a request is due its worker stops sleeping and watches the clock; 0 for never;
     /// default 200us.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,6 +173,7 @@ impl Default for Workload {
             repeat: None,
             devices: BTreeMap::new(),
             conflicts: None,
+            contents: None,
             spin: None,
         }
     }

@@ -5,18 +5,21 @@
 //! The rule: at most [`BATCHES`] batches of [`BATCH_ROWS`] rows are ahead, however long the trace is.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
 use brunt_block::Op;
 
 use super::place::{Placed, Placement};
+use super::routes::Routes;
 use super::select::{Choice, Selected, Selection};
-use super::settings::{AddressMap, ReplaySettings};
+use super::settings::{AddressMap, ReplayContents, ReplaySettings};
 use super::survey::{Survey, open};
 use crate::load::WorkloadError;
 
-/// Rows that are handed over at once: 48 bytes each.
+/// Rows that are handed over at once: 56 bytes each.
 const BATCH_ROWS: usize = 2048;
 /// Batches that are ahead.
 const BATCHES: usize = 16;
@@ -36,6 +39,20 @@ pub(super) struct ReplayRow {
     pub(super) offset: u64,
     pub(super) len: u64,
     pub(super) op: Op,
+    pub(super) of: RowOrigin,
+    /// It has to be on stable storage before it completes.
+    pub(super) fua: bool,
+    /// What it carries, where the trace knows.
+    pub(super) content: Option<NonZeroU64>,
+}
+
+/// Whose a request is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RowOrigin {
+    /// The number of its device among those that are told apart ([`Survey::told_apart`]).
+    pub(super) device: u8,
+    /// The number of its target.
+    pub(super) target: u16,
 }
 
 /// What comes through.
@@ -70,10 +87,10 @@ pub(super) enum NextRow {
 /// What the reader has to know.
 pub(super) struct FeederPlan {
     pub(super) settings: ReplaySettings,
-    pub(super) wanted: Option<Vec<String>>,
+    pub(super) routes: Routes,
     pub(super) survey: std::sync::Arc<Survey>,
-    /// Of the target, in bytes.
-    pub(super) size: u64,
+    /// The parts of the device that targets have.
+    pub(super) parts: Vec<Range<u64>>,
     pub(super) block: u64,
     /// The longest request that is sent in one piece.
     pub(super) piece_max: u64,
@@ -176,8 +193,8 @@ enum Stop {
 
 impl Feeder {
     fn read(&mut self, plan: &FeederPlan, counts: &mut RowCounts) -> Result<(), Stop> {
-        let FeederPlan { settings, survey, size, block, .. } = plan;
-        let placement = Placement::new(settings.map, &survey.ends, &survey.extents, *size, *block);
+        let FeederPlan { settings, survey, parts, block, .. } = plan;
+        let placement = Placement::new(settings.map, &survey.devices, &survey.extents, parts, *block);
         // The next round begins one mean gap after the last request.
         let gap = survey.span_ns / survey.requests.saturating_sub(1).max(1);
         for round in 0..u64::from(settings.repeat) {
@@ -198,7 +215,7 @@ impl Feeder {
             Stop::Failed(WorkloadError { key: "trace", what: error.to_string() })
         };
         let mut reader = open(&plan.settings).map_err(Stop::Failed)?;
-        let mut selection = Selection::new(&plan.settings, plan.wanted.as_deref());
+        let mut selection = Selection::new(&plan.settings, &plan.routes);
         // A file that grew since it was surveyed has only what was surveyed.
         let mut left = plan.survey.requests;
         while let Some((rows, devices)) = reader.next_rows().map_err(failed)? {
@@ -243,10 +260,16 @@ impl Feeder {
             count("repaired: sent in pieces, as the target takes no longer requests");
         }
         let (time_ns, mut left) = (base + request.time_ns, len);
+        let Selected { op, fua, target, .. } = *request;
+        let device = plan.survey.told_apart[request.device as usize];
+        let of = RowOrigin { device, target };
+        let by_trace = plan.settings.contents == ReplayContents::Trace;
+        let whole = request.content.filter(|_| by_trace);
         loop {
             let piece = left.min(piece_max);
             let response_ns = request.response_ns.unwrap_or(u64::MAX);
-            self.batch.push(ReplayRow { time_ns, response_ns, offset, len: piece, op: request.op });
+            let content = whole.map(|content| content_of_piece(content, len - left));
+            self.batch.push(ReplayRow { time_ns, response_ns, offset, len: piece, op, of, fua, content });
             if self.batch.len() == BATCH_ROWS {
                 self.hand_over()?;
             }
@@ -266,4 +289,12 @@ impl Feeder {
         let full = std::mem::replace(&mut self.batch, next);
         self.feed.send(Fed::Rows(full)).map_err(|_| Stop::Unwanted)
     }
+}
+
+/// What a piece of a request carries that begins so far into it: the same for the same request, other data for another
+/// piece.
+fn content_of_piece(content: NonZeroU64, at: u64) -> NonZeroU64 {
+    // The steps of Weyl's sequence in splitmix64: no two places of one request are the same.
+    let moved = content.get().wrapping_add(at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    NonZeroU64::new(moved).unwrap_or(NonZeroU64::MAX)
 }

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use brunt_core::{Histogram, Nanos, Span};
 use brunt_result::replay::{
-    DRIFT_DEGRADED_MAX, DRIFT_TRUE_MAX, GAP_SLACK_US, GapDistance, ISSUE_ERROR_DEGRADED_MAX_US,
-    ISSUE_ERROR_TRUE_MAX_US, LOST_DEGRADED_MAX, ReplayConflicts, ReplayDigests, ReplayFidelity,
-    ReplayVerdict,
+    DRIFT_DEGRADED_MAX, DRIFT_TRUE_MAX, DeviceFidelity, ForcedWrites, GAP_SLACK_US, GapDistance,
+    ISSUE_ERROR_DEGRADED_MAX_US, ISSUE_ERROR_TRUE_MAX_US, LOST_DEGRADED_MAX, ReplayConflicts, ReplayDigests,
+    ReplayFidelity, ReplayVerdict,
 };
 use brunt_result::summary::Latencies;
 
 use super::feeder::{RowCounts, SCALED, WRAPPED};
 use super::meter::Meter;
+use super::routes::Routes;
 use super::settings::{AddressMap, Conflicts, ReplaySettings, ReplayTiming};
 use super::survey::Survey;
 use crate::load::WorkloadError;
@@ -23,14 +24,21 @@ use crate::load::WorkloadError;
 /// (Smirnov 1948; the asymptotic quantile of Kolmogorov's distribution).
 const KS_QUANTILE_95: f64 = 1.358;
 
+/// What was to be replayed.
+pub(super) struct ReplayPlan<'a> {
+    pub(super) settings: &'a ReplaySettings,
+    pub(super) survey: &'a Survey,
+    pub(super) routes: &'a Routes,
+}
+
 /// What the replay came to.
 pub(super) fn judge(
     meter: &Meter,
-    settings: &ReplaySettings,
-    survey: &Survey,
+    plan: &ReplayPlan<'_>,
     counts: &RowCounts,
     failure: Option<&WorkloadError>,
 ) -> ReplayFidelity {
+    let ReplayPlan { settings, survey, .. } = *plan;
     let mut rows: BTreeMap<String, u64> = survey.rows.clone();
     rows.extend(counts.iter().map(|(why, count)| (why.to_string(), *count)));
     let drift = match settings.timing {
@@ -65,6 +73,8 @@ pub(super) fn judge(
             ReplayTiming::Trace => gaps(&meter.gaps_due, &meter.gaps_sent),
             _ => None,
         },
+        forced: ForcedWrites { planned: meter.forced_planned, sent: meter.forced_sent },
+        devices: devices(meter, plan),
         rows,
         over_time: meter.moments(),
     };
@@ -74,6 +84,28 @@ pub(super) fn judge(
     reasons.of_times(&fidelity, span_us(meter));
     (fidelity.verdict, fidelity.reasons) = (reasons.worst, reasons.said);
     fidelity
+}
+
+/// The same by device of the trace, if there are several.
+fn devices(meter: &Meter, plan: &ReplayPlan<'_>) -> Vec<DeviceFidelity> {
+    let ReplayPlan { settings, survey, routes } = *plan;
+    let by_time = settings.timing != ReplayTiming::Depth;
+    let told = survey.told.iter().zip(&meter.devices);
+    told.map(|(told, device)| DeviceFidelity {
+        device: told.name.clone(),
+        target: told.name.as_ref().and_then(|_| routes.target(told.target)).map(str::to_string),
+        planned: told.requests * u64::from(settings.repeat),
+        sent: device.sent_requests,
+        completed: device.completed,
+        late: device.late,
+        issue_error: Latencies::of(&device.errors).filter(|_| by_time),
+        digests: ReplayDigests {
+            trace: told.digest.text(),
+            planned: device.planned.text(),
+            sent: device.sent.text(),
+        },
+    })
+    .collect()
 }
 
 /// What keeps a replay from being true.
@@ -142,6 +174,14 @@ impl Reasons {
         let untouched = !survey.repaired && fidelity.rows == survey.rows;
         if meter.ended && lost == 0 && once && untouched && meter.sent != survey.digest {
             self.say(ReplayVerdict::NotAReplay, "other requests went out than are in the trace".into());
+        }
+        if meter.ended && lost == 0 && fidelity.forced.sent < fidelity.forced.planned {
+            let what = format!(
+                "{} of {} writes with FUA were sent without it",
+                fidelity.forced.planned - fidelity.forced.sent,
+                fidelity.forced.planned
+            );
+            self.say(ReplayVerdict::NotAReplay, what);
         }
         if fidelity.reordered_overlapping > 0 {
             let what = format!(

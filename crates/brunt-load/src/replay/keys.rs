@@ -25,6 +25,7 @@ impl Workload {
             repeat: self.repeat.unwrap_or(1),
             devices: self.devices.clone(),
             conflicts: self.conflicts.unwrap_or_default(),
+            contents: self.contents.unwrap_or_default(),
             spin: duration(self.spin).unwrap_or(plain.spin),
             ..plain
         })
@@ -46,6 +47,7 @@ impl Workload {
                 ("loop", self.repeat.is_some()),
                 ("devices", !self.devices.is_empty()),
                 ("conflicts", self.conflicts.is_some()),
+                ("contents", self.contents.is_some()),
                 ("spin", self.spin.is_some()),
             ];
             return match stated.into_iter().find(|(_, stated)| *stated) {
@@ -97,7 +99,7 @@ mod tests {
         check(
             "trace = \"x\"\nformat = \"spc\"\nspeed = 15.0\ntiming = \"dependency\"\nmap = \"pack\"\n\
              from = \"1m\"\nfor = \"1h\"\nloop = 3\ndevices = { \"0\" = \"disk\" }\n\
-             conflicts = \"hold-back\"\nspin = \"0\"",
+             conflicts = \"hold-back\"\ncontents = \"data\"\nspin = \"0\"",
             None,
         );
         check("speed = 2.0\nstop = { time = \"1s\" }", Some("speed"));

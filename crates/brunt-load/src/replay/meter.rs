@@ -11,7 +11,7 @@ use brunt_result::RequestStatus;
 use brunt_result::replay::{LATE_AFTER_US, LateRequests, ReplayMoment};
 
 use super::digest::Digest;
-use super::feeder::ReplayRow;
+use super::feeder::{ReplayRow, RowOrigin};
 use super::window::{Entry, LateCause};
 use crate::block::generator::Planned;
 
@@ -44,9 +44,27 @@ impl Moment {
     }
 }
 
+/// What is known of the requests of a device of the trace.
+pub(super) struct DeviceMeter {
+    pub(super) planned: Digest,
+    pub(super) planned_requests: u64,
+    pub(super) sent: Digest,
+    pub(super) sent_requests: u64,
+    pub(super) completed: u64,
+    pub(super) late: u64,
+    pub(super) errors: Histogram,
+}
+
 /// What is known so far.
 pub(super) struct Meter {
     start: Nanos,
+    /// Where each target begins on the device that all of them are.
+    begins: Vec<u64>,
+    /// Of devices that are told apart, if there are several.
+    pub(super) devices: Vec<DeviceMeter>,
+    /// Writes and unmaps that were to be, and that were sent with FUA.
+    pub(super) forced_planned: u64,
+    pub(super) forced_sent: u64,
     pub(super) planned: Digest,
     pub(super) planned_requests: u64,
     pub(super) sent: Digest,
@@ -72,10 +90,24 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// `has_responses`: the trace says how long requests took.
-    pub(super) fn new(has_responses: bool) -> Meter {
+    /// `has_responses`: the trace says how long requests took. `begins`: where each target begins. `devices`: how many are
+    /// told apart.
+    pub(super) fn new(has_responses: bool, begins: Vec<u64>, devices: usize) -> Meter {
+        let device = |_| DeviceMeter {
+            planned: Digest::default(),
+            planned_requests: 0,
+            sent: Digest::default(),
+            sent_requests: 0,
+            completed: 0,
+            late: 0,
+            errors: Histogram::new(),
+        };
         Meter {
             start: Nanos(0),
+            begins,
+            devices: if devices > 1 { (0..devices).map(device).collect() } else { Vec::new() },
+            forced_planned: 0,
+            forced_sent: 0,
             planned: Digest::default(),
             planned_requests: 0,
             sent: Digest::default(),
@@ -116,8 +148,15 @@ impl Meter {
     /// A request is to be sent.
     #[inline]
     pub(super) fn planned(&mut self, index: u64, row: &ReplayRow) {
-        self.planned.add(index, row.op, row.offset, row.len);
+        let target = row.of.target;
+        let offset = row.offset - self.begins[usize::from(target)];
+        self.planned.add(index, row.op, target, offset, row.len);
         self.planned_requests += 1;
+        self.forced_planned += u64::from(row.fua);
+        if let Some(device) = self.devices.get_mut(usize::from(row.of.device)) {
+            device.planned.add(index, row.op, target, offset, row.len);
+            device.planned_requests += 1;
+        }
     }
 
     /// A request is given to a worker, while so many are in flight.
@@ -151,8 +190,11 @@ impl Meter {
     /// A request was sent; `overtaken`: a later one on the same blocks was sent before it.
     #[inline]
     pub(super) fn sent(&mut self, request: &Planned, entry: &Entry, at: Nanos, overtaken: bool) {
-        self.sent.add(request.index, request.op, request.offset, request.len);
+        let target = entry.of.target;
+        let offset = request.offset - self.begins[usize::from(target)];
+        self.sent.add(request.index, request.op, target, offset, request.len);
         self.sent_requests += 1;
+        self.forced_sent += u64::from(request.force_unit_access && entry.fua);
         if self.is_out_of_order(request.index) {
             self.reordered += 1;
             self.reordered_overlapping += u64::from(overtaken);
@@ -161,6 +203,13 @@ impl Meter {
         }
         let error = at.0.saturating_sub(entry.due.0);
         self.errors.record(Nanos(error));
+        let is_late = error > (LATE_AFTER_US * 1e3) as u64;
+        if let Some(device) = self.devices.get_mut(usize::from(entry.of.device)) {
+            device.sent.add(request.index, request.op, target, offset, request.len);
+            device.sent_requests += 1;
+            device.late += u64::from(is_late);
+            device.errors.record(Nanos(error));
+        }
         if self.first.is_none() {
             self.first = Some((entry.due, at));
         } else {
@@ -172,7 +221,7 @@ impl Meter {
         moment.sent += 1;
         moment.error += error;
         moment.error_max = moment.error_max.max(error);
-        if error > (LATE_AFTER_US * 1e3) as u64 {
+        if is_late {
             self.late(entry, at);
         }
     }
@@ -194,8 +243,12 @@ impl Meter {
 
     /// A request ended.
     #[inline]
-    pub(super) fn completed(&mut self, status: RequestStatus) {
-        self.completed += u64::from(status == RequestStatus::Good);
+    pub(super) fn completed(&mut self, status: RequestStatus, of: RowOrigin) {
+        let good = u64::from(status == RequestStatus::Good);
+        self.completed += good;
+        if let Some(device) = self.devices.get_mut(usize::from(of.device)) {
+            device.completed += good;
+        }
     }
 
     #[inline]

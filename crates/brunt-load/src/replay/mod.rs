@@ -14,6 +14,7 @@ mod fidelity;
 mod keys;
 mod meter;
 mod place;
+mod routes;
 mod select;
 pub mod settings;
 mod spin;
@@ -22,6 +23,7 @@ mod survey;
 mod window;
 
 use std::any::Any;
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,8 +49,10 @@ use crate::load::{
     RunningLoad, SteadyGoal, WorkloadError,
 };
 use feeder::{Feed, FeederPlan};
+use fidelity::ReplayPlan;
 use meter::Meter;
-use settings::{Conflicts, ReplaySettings, ReplayTiming};
+use routes::{Routes, rooms};
+use settings::{Conflicts, ReplayContents, ReplaySettings, ReplayTiming};
 use spin::SpinTime;
 use stream::{ReplaySequence, Stream};
 use survey::{Survey, SurveyCell};
@@ -65,25 +69,21 @@ const PIECE_BYTES_MAX: u64 = 4 << 20;
 pub struct ReplayLoad {
     workload: Workload,
     settings: ReplaySettings,
-    /// The devices of the trace that are replayed here; all if `None`.
-    wanted: Option<Vec<String>>,
+    /// Which devices of the trace are replayed here, and on which target.
+    routes: Routes,
     survey: SurveyCell,
 }
 
 impl ReplayLoad {
-    /// Of a workload that names a trace. `target`: the name of the target it runs on, which says which devices of the
-    /// trace are meant.
+    /// Of a workload that names a trace. `targets`: the names of the targets it runs on, in the order of their parts
+    /// ([`LoadTarget::parts`]), which say which devices of the trace are meant; none for all that are named.
     ///
     /// # Panics
     /// When the workload names no trace.
-    pub fn new(workload: Workload, target: Option<&str>) -> ReplayLoad {
+    pub fn new(workload: Workload, targets: &[String]) -> ReplayLoad {
         let settings = workload.replay().expect("a workload with a trace");
-        let wanted = (!settings.devices.is_empty()).then(|| {
-            let here =
-                settings.devices.iter().filter(|(_, name)| target.is_none_or(|target| target == *name));
-            here.map(|(device, _)| device.clone()).collect()
-        });
-        ReplayLoad { workload, settings, wanted, survey: SurveyCell::default() }
+        let routes = Routes::new(&settings, targets);
+        ReplayLoad { workload, settings, routes, survey: SurveyCell::default() }
     }
 
     /// The same load with the survey of `other`, if that is of the same part of the same trace: a trace is read once for
@@ -92,7 +92,7 @@ impl ReplayLoad {
     pub fn sharing(mut self, other: &ReplayLoad) -> ReplayLoad {
         let part = |load: &ReplayLoad| {
             let ReplaySettings { trace, format, map, from, length, .. } = load.settings.clone();
-            (trace, format, map, from, length, load.wanted.clone())
+            (trace, format, map, from, length, load.routes.clone())
         };
         if part(&self) == part(other) {
             self.survey = Arc::clone(&other.survey);
@@ -105,13 +105,29 @@ impl ReplayLoad {
         &self.workload
     }
 
-    /// Reads the trace, if that was not done yet, and holds it against a device.
+    /// Reads the trace, if that was not done yet, and holds it against a device of which targets have these parts.
     ///
     /// # Errors
     /// The trace cannot be read or does not fit; at the key that has to change.
-    pub fn check_trace(&self, info: &DeviceInfo) -> Result<(), WorkloadError> {
+    ///
+    /// # Panics
+    /// There are other parts than targets: our own mistake.
+    pub fn check_trace(&self, info: &DeviceInfo, parts: &[Range<u64>]) -> Result<(), WorkloadError> {
         let survey = self.survey()?;
-        survey.fits(self.settings.map, info)
+        let parts = rooms(parts, info.size_bytes);
+        assert_eq!(parts.len(), self.routes.count(), "each target has its part");
+        survey.fits(&self.settings, info, &self.routes, &parts)
+    }
+
+    /// The same for what goes to one of its targets, a device of its own.
+    ///
+    /// # Errors
+    /// See [`ReplayLoad::check_trace`].
+    pub fn check_target(&self, info: &DeviceInfo, target: &str) -> Result<(), WorkloadError> {
+        let survey = self.survey()?;
+        let number = self.routes.number(target).unwrap_or(0);
+        survey.fits_target(self.settings.map, info, &self.routes, (number, target, info.size_bytes))?;
+        survey.can(info)
     }
 
     /// Reads the trace, if that was not done yet, and says whether it changes what is on a device.
@@ -123,7 +139,7 @@ impl ReplayLoad {
     }
 
     fn survey(&self) -> Result<Arc<Survey>, WorkloadError> {
-        let make = || Survey::make(&self.settings, self.wanted.as_deref()).map(Arc::new);
+        let make = || Survey::make(&self.settings, &self.routes).map(Arc::new);
         self.survey.get_or_init(make).clone()
     }
 
@@ -184,6 +200,16 @@ impl ReplayLoad {
                 engine.blocks[0].size,
                 Size(BUFFER_BYTES_MAX)
             ));
+        }
+        if survey.contents > 0 && self.settings.contents == ReplayContents::Trace {
+            let count = format_grouped(survey.contents as f64);
+            notes.push(if engine.verify.is_some() {
+                format!(
+                    "verified writes carry their addresses, not the contents that the trace knows of {count}"
+                )
+            } else {
+                format!("contents of {count} writes follow the trace's hashes")
+            });
         }
         notes.extend(survey.rows.iter().map(|(why, rows)| format!("trace: {rows} rows {why}")));
         notes
@@ -247,7 +273,7 @@ impl Load for ReplayLoad {
 
     fn open(&self, on: &LoadTarget) -> Result<Vec<String>, LoadError> {
         let info = device(on)?.info();
-        self.check_trace(info)?;
+        self.check_trace(info, &on.parts)?;
         let survey = self.survey()?;
         let engine = self.engine(&survey, info, &RunOrder::alone(0));
         Ok(self.notes(&survey, &engine, info))
@@ -262,26 +288,31 @@ impl Load for ReplayLoad {
     ) -> Result<(PreparedLoad, Box<dyn RunningLoad>), LoadError> {
         let backend = Arc::clone(device(on)?);
         let info = backend.info();
-        self.check_trace(info)?;
+        self.check_trace(info, &on.parts)?;
         let survey = self.survey()?;
         let workload = self.engine(&survey, info, order);
         let mut settings = self.settings.clone();
         if workload.verify.is_some() {
             // What a block has to hold is known only if requests on it do not overtake each other.
             settings.conflicts = Conflicts::HoldBack;
+            // Blocks carry what is verified in place of the trace's contents.
+            settings.contents = ReplayContents::Data;
         }
+        let parts = rooms(&on.parts, info.size_bytes);
+        let begins = parts.iter().map(|part| part.start).collect();
         let in_flight = workload.queue_depth as usize * workload.workers as usize;
         let plan = FeederPlan {
             settings: settings.clone(),
-            wanted: self.wanted.clone(),
+            routes: self.routes.clone(),
             survey: Arc::clone(&survey),
-            size: info.size_bytes,
+            parts,
             block: u64::from(info.block_bytes),
             piece_max: workload.block_bytes_max(),
         };
         let feed = Feed::start(plan).map_err(|source| LoadError::Io { worker: 0, source })?;
         let has_responses = survey.responses > 0;
-        let stream = Stream::new(feed, &settings, has_responses, in_flight, Meter::new(has_responses));
+        let meter = Meter::new(has_responses, begins, survey.told.len());
+        let stream = Stream::new(feed, &settings, has_responses, in_flight, meter);
         let stream = Arc::new(Mutex::new(stream));
         let ring = RingChoice::stated(workload.ring);
         let prepared = PreparedLoad::alone(workload.workers, workload.queue_depth, Some(ring));
@@ -289,7 +320,8 @@ impl Load for ReplayLoad {
         let commands = Commands::new();
         let job = ReplayJob { workload, backend, stream: Arc::clone(&stream), seed, run, spin, commands };
         let workers = Workers::spawn(job, &inbox)?;
-        Ok((prepared, Box::new(RunningReplay { workers, stream, settings, survey })))
+        let routes = self.routes.clone();
+        Ok((prepared, Box::new(RunningReplay { workers, stream, settings, routes, survey })))
     }
 
     fn any(&self) -> &dyn Any {
@@ -349,6 +381,7 @@ struct RunningReplay {
     workers: Workers<ReplayJob>,
     stream: Arc<Mutex<Stream>>,
     settings: ReplaySettings,
+    routes: Routes,
     survey: Arc<Survey>,
 }
 
@@ -371,7 +404,8 @@ impl RunningReplay {
     fn fidelity(&self) -> ReplayFidelity {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let (counts, failure) = stream.finish_feed();
-        fidelity::judge(&stream.meter, &self.settings, &self.survey, &counts, failure.as_ref())
+        let plan = ReplayPlan { settings: &self.settings, survey: &self.survey, routes: &self.routes };
+        fidelity::judge(&stream.meter, &plan, &counts, failure.as_ref())
     }
 }
 

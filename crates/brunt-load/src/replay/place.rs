@@ -4,6 +4,7 @@
 //! The rule: whatever goes in, what comes out is whole blocks inside the target.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::settings::AddressMap;
 
@@ -20,12 +21,13 @@ const DEVICE_ALIGN: u64 = 1 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Extents {
     chunks: BTreeMap<(u32, u64), Chunk>,
-    extents: u64,
+    /// Of each target.
+    extents: Vec<u64>,
 }
 
 #[derive(Debug)]
 struct Chunk {
-    /// Extents in the chunks before this one.
+    /// Extents in the chunks before this one, on the same target.
     before: u64,
     bits: Box<[u64; 64]>,
 }
@@ -48,19 +50,20 @@ impl Extents {
         true
     }
 
-    /// All were marked: counts those before each chunk.
-    pub(super) fn settle(&mut self) {
-        let mut before = 0;
-        for chunk in self.chunks.values_mut() {
-            chunk.before = before;
-            before += chunk.bits.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
+    /// All were marked: counts those before each chunk. `devices` says on which of so many targets each device is.
+    pub(super) fn settle(&mut self, devices: &[DeviceEnd], targets: usize) {
+        let mut before = vec![0; targets];
+        for ((device, _), chunk) in &mut self.chunks {
+            let before = &mut before[usize::from(devices[*device as usize].target)];
+            chunk.before = *before;
+            *before += chunk.bits.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
         }
         self.extents = before;
     }
 
-    /// Bytes of all of them.
-    pub(super) fn bytes(&self) -> u64 {
-        self.extents * EXTENT_BYTES
+    /// Bytes of all of them on a target.
+    pub(super) fn bytes(&self, target: usize) -> u64 {
+        self.extents[target] * EXTENT_BYTES
     }
 
     /// Where an address is when only these extents are there.
@@ -79,14 +82,22 @@ impl Extents {
 #[derive(Debug)]
 pub(super) struct Placement<'a> {
     map: AddressMap,
-    /// Where each device of the trace begins, in one address space of all.
-    bases: Vec<u64>,
-    /// The end of that address space.
-    span: u64,
+    layout: Layout,
+    /// The target of each device of the trace.
+    devices: &'a [DeviceEnd],
     extents: &'a Extents,
-    /// Bytes of the target, whole blocks.
-    room: u64,
+    /// Of each target: where it begins, and its bytes, whole blocks.
+    rooms: Vec<(u64, u64)>,
     block: u64,
+}
+
+/// Where a device of the trace ends, and where it goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DeviceEnd {
+    /// 0 for a device that is not replayed.
+    pub(super) end: u64,
+    /// The number of its target.
+    pub(super) target: u16,
 }
 
 /// Where one request goes, and what was done to it.
@@ -100,52 +111,72 @@ pub(super) struct Placed {
     pub(super) moved: bool,
 }
 
-/// Where each device of the trace begins when they lie one after the other, and where the last one ends.
-pub(super) fn bases(ends: &[u64]) -> (Vec<u64>, u64) {
-    let (mut next, mut last) = (0u64, 0);
-    let bases = ends.iter().map(|end| {
-        let base = next;
-        last = if *end > 0 { base.saturating_add(*end) } else { last };
-        next = base.saturating_add(*end).checked_next_multiple_of(DEVICE_ALIGN).unwrap_or(u64::MAX);
-        base
-    });
-    (bases.collect(), last)
+/// Devices of the trace one after the other, on each target.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// Where each device begins on its target.
+    bases: Vec<u64>,
+    /// Where the last one of each target ends.
+    pub(super) spans: Vec<u64>,
+}
+
+impl Layout {
+    /// Of devices on so many targets.
+    pub(super) fn of(devices: &[DeviceEnd], targets: usize) -> Layout {
+        let (mut next, mut spans) = (vec![0u64; targets], vec![0; targets]);
+        let bases = devices.iter().map(|DeviceEnd { end, target }| {
+            let target = usize::from(*target);
+            let base = next[target];
+            if *end > 0 {
+                spans[target] = base.saturating_add(*end);
+            }
+            next[target] =
+                base.saturating_add(*end).checked_next_multiple_of(DEVICE_ALIGN).unwrap_or(u64::MAX);
+            base
+        });
+        Layout { bases: bases.collect(), spans }
+    }
 }
 
 impl<'a> Placement<'a> {
-    /// On a target of `size` bytes with blocks of `block`; `ends` is where each device of the trace ends.
+    /// On targets with these parts of a device with blocks of `block`.
     pub(super) fn new(
         map: AddressMap,
-        ends: &[u64],
+        devices: &'a [DeviceEnd],
         extents: &'a Extents,
-        size: u64,
+        parts: &[Range<u64>],
         block: u64,
     ) -> Placement<'a> {
-        let (bases, span) = bases(ends);
-        Placement { map, bases, span, extents, room: size / block * block, block }
+        let rooms = parts.iter().map(|part| (part.start, (part.end - part.start) / block * block)).collect();
+        Placement { map, layout: Layout::of(devices, parts.len()), devices, extents, rooms, block }
     }
 
-    /// Where a request goes; a request longer than the target is cut to it.
+    /// Where a request goes; a request longer than the target is cut to it. One without blocks, which is a flush, goes to
+    /// all of its target, and to all there is without a range where there is one target.
     pub(super) fn place(&self, device: u32, offset: u64, len: u64) -> Placed {
+        let target = usize::from(self.devices[device as usize].target);
+        let (start, room) = self.rooms[target];
         if len == 0 {
-            return Placed { offset: 0, len: 0, rounded: false, moved: false };
+            let (offset, len) = if self.rooms.len() > 1 { (start, room) } else { (0, 0) };
+            return Placed { offset, len, rounded: false, moved: false };
         }
         let first = offset / self.block * self.block;
         let end = (offset.saturating_add(len)).next_multiple_of(self.block);
         let rounded = first != offset || end != offset + len;
-        let whole = (end - first).min(self.room);
-        let flat = self.bases[device as usize].saturating_add(first);
+        let whole = (end - first).min(room);
+        let flat = self.layout.bases[device as usize].saturating_add(first);
         let to = match self.map {
             AddressMap::AsIs => flat,
-            AddressMap::Wrap => flat % self.room,
+            AddressMap::Wrap => flat % room,
             AddressMap::Scale => {
-                let scaled = u128::from(flat) * u128::from(self.room) / u128::from(self.span.max(1));
+                let span = self.layout.spans[target].max(1);
+                let scaled = u128::from(flat) * u128::from(room) / u128::from(span);
                 scaled as u64 / self.block * self.block
             }
             AddressMap::Pack => self.extents.place(device, first),
         };
-        let to = to.min(self.room - whole);
-        Placed { offset: to, len: whole, rounded, moved: to != first }
+        let to = to.min(room - whole);
+        Placed { offset: start + to, len: whole, rounded, moved: to != first }
     }
 }
 
@@ -156,8 +187,16 @@ mod tests {
     fn touched(requests: &[(u32, u64, u64)]) -> Extents {
         let mut extents = Extents::default();
         requests.iter().for_each(|(device, offset, len)| assert!(extents.touch(*device, *offset, *len)));
-        extents.settle();
+        extents.settle(&on_one(&[40 << 30, 1 << 20]), 1);
         extents
+    }
+
+    fn on_one(ends: &[u64]) -> Vec<DeviceEnd> {
+        ends.iter().map(|end| DeviceEnd { end: *end, target: 0 }).collect()
+    }
+
+    fn whole(size: u64) -> Vec<Range<u64>> {
+        std::iter::once(0..size).collect()
     }
 
     /// Packed, every block keeps a place of its own, in the order of addresses, and requests stay in one piece.
@@ -166,8 +205,10 @@ mod tests {
         let requests =
             [(0, 0, 4096), (0, 33 << 30, 65536 * 3), (0, (33 << 30) + 65536 * 3, 512), (1, 4096, 512)];
         let extents = touched(&requests);
-        assert_eq!(extents.bytes(), 65536 * 6);
-        let placement = Placement::new(AddressMap::Pack, &[40 << 30, 1 << 20], &extents, 1 << 20, 512);
+        assert_eq!(extents.bytes(0), 65536 * 6);
+        let devices = on_one(&[40 << 30, 1 << 20]);
+        let parts = whole(1 << 20);
+        let placement = Placement::new(AddressMap::Pack, &devices, &extents, &parts, 512);
         let places: Vec<u64> = requests.iter().map(|(d, o, l)| placement.place(*d, *o, *l).offset).collect();
         assert_eq!(places, [0, 65536, 65536 * 4, 65536 * 5 + 4096]);
     }
@@ -176,16 +217,50 @@ mod tests {
     fn places_are_whole_blocks_inside_the_target() {
         let none = Extents::default();
         for map in [AddressMap::Wrap, AddressMap::Scale] {
-            let placement = Placement::new(map, &[1 << 40], &none, (1 << 30) + 100, 4096);
+            let (devices, parts) = (on_one(&[1 << 40]), whole((1 << 30) + 100));
+            let placement = Placement::new(map, &devices, &none, &parts, 4096);
             for offset in [0u64, 1, 511, 1 << 29, (1 << 30) - 512, 1 << 35, (1 << 40) - 512] {
                 let placed = placement.place(0, offset, 5000);
                 assert!(placed.offset.is_multiple_of(4096) && placed.len.is_multiple_of(4096), "{placed:?}");
                 assert!(placed.offset + placed.len <= 1 << 30 && placed.rounded, "{placed:?}");
             }
         }
-        let placement = Placement::new(AddressMap::AsIs, &[5000, 0, 8192], &none, 1 << 30, 512);
+        let (devices, parts) = (on_one(&[5000, 0, 8192]), whole(1 << 30));
+        let placement = Placement::new(AddressMap::AsIs, &devices, &none, &parts, 512);
         let expected = Placed { offset: (1 << 20) + 512, len: 1024, rounded: false, moved: true };
         assert_eq!(placement.place(2, 512, 1024), expected);
-        assert_eq!(bases(&[5000, 0, 8192]), (vec![0, 1 << 20, 1 << 20], (1 << 20) + 8192));
+        let layout = Layout::of(&devices, 1);
+        assert_eq!((layout.bases, layout.spans), (vec![0, 1 << 20, 1 << 20], vec![(1 << 20) + 8192]));
+    }
+
+    /// Each target has its own addresses, and a flush is for its own target alone.
+    #[test]
+    fn targets_are_apart() {
+        let devices = [(8192, 1), (4096, 0), (4096, 1)].map(|(end, target)| DeviceEnd { end, target });
+        let parts = [0..1 << 30, 1 << 30..3 << 30];
+        let mut extents = Extents::default();
+        for device in 0..3 {
+            assert!(extents.touch(device, 0, 4096));
+        }
+        extents.settle(&devices, 2);
+        assert_eq!([extents.bytes(0), extents.bytes(1)], [65536, 131_072]);
+        let places = |map| {
+            let placement = Placement::new(map, &devices, &extents, &parts, 512);
+            [0, 1, 2]
+                .map(|device| placement.place(device, 512, 512))
+                .map(|placed| (placed.offset, placed.moved))
+        };
+        let begin = 1 << 30;
+        assert_eq!(
+            places(AddressMap::AsIs),
+            [(begin + 512, false), (512, false), (begin + (1 << 20) + 512, true)]
+        );
+        assert_eq!(
+            places(AddressMap::Pack),
+            [(begin + 512, false), (512, false), (begin + 65536 + 512, true)]
+        );
+        let placement = Placement::new(AddressMap::AsIs, &devices, &extents, &parts, 512);
+        let flush = placement.place(0, 0, 0);
+        assert_eq!((flush.offset, flush.len), (1 << 30, 2 << 30));
     }
 }

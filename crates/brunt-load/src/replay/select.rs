@@ -4,10 +4,12 @@
 //! The rule: every row that is left out or repaired is counted by its reason.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use brunt_block::Op;
 use brunt_trace::{BlockRequest, Devices, TraceOp};
 
+use super::routes::Routes;
 use super::settings::ReplaySettings;
 
 /// Higher addresses are damage: no device is that large.
@@ -22,9 +24,15 @@ pub(super) struct Selected {
     pub(super) response_ns: Option<u64>,
     /// The trace's device.
     pub(super) device: u32,
+    /// The number of the target that it goes to.
+    pub(super) target: u16,
     pub(super) op: Op,
     pub(super) offset: u64,
     pub(super) len: u64,
+    /// It has to be on stable storage before it completes.
+    pub(super) fua: bool,
+    /// What a write carries, where the trace knows.
+    pub(super) content: Option<NonZeroU64>,
 }
 
 /// What becomes of a row.
@@ -40,10 +48,9 @@ pub(super) enum Choice {
 /// Chooses rows, in their order.
 pub(super) struct Selection<'a> {
     settings: &'a ReplaySettings,
-    /// The devices that are wanted, by name; all if `None`.
-    wanted: Option<&'a [String]>,
-    /// Whether a device is wanted, by its number.
-    known: Vec<bool>,
+    routes: &'a Routes,
+    /// The target of each device, by its number.
+    known: Vec<Option<u16>>,
     /// Of the first row of the trace.
     first_ns: Option<u64>,
     last_ns: u64,
@@ -52,10 +59,10 @@ pub(super) struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    pub(super) fn new(settings: &'a ReplaySettings, wanted: Option<&'a [String]>) -> Selection<'a> {
+    pub(super) fn new(settings: &'a ReplaySettings, routes: &'a Routes) -> Selection<'a> {
         Selection {
             settings,
-            wanted,
+            routes,
             known: Vec::new(),
             first_ns: None,
             last_ns: 0,
@@ -75,9 +82,9 @@ impl<'a> Selection<'a> {
         if self.settings.length.is_some_and(|length| u128::from(time_ns) >= length.as_nanos()) {
             return Choice::Over;
         }
-        if !self.wants(row.device, devices) {
+        let Some(target) = self.target(row.device, devices) else {
             return self.leave("of a device that is not replayed here");
-        }
+        };
         let op = match row.op {
             TraceOp::Read => Op::Read,
             TraceOp::Write => Op::Write,
@@ -94,7 +101,13 @@ impl<'a> Selection<'a> {
         if backwards {
             *self.repaired.entry("times that ran backwards, set to the latest before").or_default() += 1;
         }
-        Choice::Take(Selected { time_ns, response_ns: row.response_ns, device: row.device, op, offset, len })
+        if row.fua && op == Op::Read {
+            *self.repaired.entry("reads with FUA, sent without").or_default() += 1;
+        }
+        let fua = row.fua && matches!(op, Op::Write | Op::Unmap);
+        let content = row.content.filter(|_| op == Op::Write).map(|content| content.0);
+        let (response_ns, device) = (row.response_ns, row.device);
+        Choice::Take(Selected { time_ns, response_ns, device, target, op, offset, len, fua, content })
     }
 
     fn leave(&mut self, why: &'static str) -> Choice {
@@ -102,11 +115,10 @@ impl<'a> Selection<'a> {
         Choice::Leave
     }
 
-    fn wants(&mut self, device: u32, devices: &Devices) -> bool {
-        let Some(wanted) = self.wanted else { return true };
+    fn target(&mut self, device: u32, devices: &Devices) -> Option<u16> {
         while self.known.len() < devices.names().len() {
             let name = &devices.names()[self.known.len()];
-            self.known.push(wanted.contains(name));
+            self.known.push(self.routes.of(name));
         }
         self.known[device as usize]
     }

@@ -117,6 +117,18 @@ impl Conflicts {
     }
 }
 
+/// What writes carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplayContents {
+    /// Where the trace knows hashes of contents: the same data for the same hash, other data for another. Other writes, and
+    /// those of a workload that verifies, as `data` says.
+    #[default]
+    Trace,
+    /// What `data` says.
+    Data,
+}
+
 /// All of it, with its defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplaySettings {
@@ -140,6 +152,8 @@ pub struct ReplaySettings {
     pub devices: BTreeMap<String, String>,
     /// What is done about conflicts.
     pub conflicts: Conflicts,
+    /// What writes carry.
+    pub contents: ReplayContents,
     /// How long before a request is due a worker stops sleeping and spins.
     pub spin: Duration,
 }
@@ -158,6 +172,7 @@ impl ReplaySettings {
             repeat: 1,
             devices: BTreeMap::new(),
             conflicts: Conflicts::default(),
+            contents: ReplayContents::default(),
             spin: SPIN,
         }
     }

@@ -190,7 +190,7 @@ impl Stream {
             if let Some(index) = self.window.blocked_by() {
                 return Next::WaitFor(index);
             }
-            let ReplayRow { op, offset, len, .. } = head.row;
+            let ReplayRow { op, offset, len, fua, content, .. } = head.row;
             let conflict = self.window.conflict(op, offset, len);
             if let Some(index) = conflict {
                 if !std::mem::replace(&mut head.held, true) {
@@ -210,14 +210,14 @@ impl Stream {
             let index = self.window.next_index();
             self.due.given(&row, index, due);
             self.meter.planned(index, &row);
-            let entry = Entry::new(op, offset, len, due, now, cause);
+            let entry = Entry::new(&row, due, now, cause);
             if conflict.is_some() && self.conflicts == Conflicts::Drop {
                 self.window.push_dropped(entry, now);
                 continue;
             }
             self.meter.arrival(&row, due, self.window.in_flight());
             self.window.push(entry);
-            *place = Planned { index, op, offset, len };
+            *place = Planned { index, op, offset, len, force_unit_access: fua, content };
             return Next::Due(due);
         }
     }
@@ -236,7 +236,8 @@ impl Stream {
     }
 
     fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
-        self.meter.completed(status);
+        let of = self.window.entry(index).map(|entry| entry.of).unwrap_or_default();
+        self.meter.completed(status, of);
         self.window.end(index, at);
     }
 }

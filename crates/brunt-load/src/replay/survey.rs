@@ -4,16 +4,18 @@
 //! The rule: memory does not grow with the trace, but for the extents of `map = "pack"`, which are bounded.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use brunt_block::{DeviceInfo, Op};
 use brunt_core::Size;
 use brunt_result::OpKind;
-use brunt_trace::TraceReader;
+use brunt_trace::{Devices, TraceReader};
 
 use super::digest::Digest;
-use super::place::{Extents, bases};
+use super::place::{DeviceEnd, Extents, Layout};
+use super::routes::Routes;
 use super::select::{Choice, Selected, Selection};
 use super::settings::{AddressMap, ReplaySettings};
 use crate::load::WorkloadError;
@@ -34,8 +36,16 @@ pub(super) struct Survey {
     pub(super) span_ns: u64,
     /// The longest request.
     pub(super) len_max: u64,
-    /// Where each device of the trace ends; 0 for those that are not replayed.
-    pub(super) ends: Vec<u64>,
+    /// Where each device of the trace ends, and where it goes.
+    pub(super) devices: Vec<DeviceEnd>,
+    /// The number of each device of the trace in `told`.
+    pub(super) told_apart: Vec<u8>,
+    /// Devices that are told apart in figures.
+    pub(super) told: Vec<ToldDevice>,
+    /// Writes and unmaps that are to be on stable storage before they complete.
+    pub(super) forced: u64,
+    /// Writes whose contents the trace knows.
+    pub(super) contents: u64,
     /// What is touched, for packing.
     pub(super) extents: Extents,
     /// Of the requests as they are in the trace.
@@ -45,6 +55,20 @@ pub(super) struct Survey {
     /// Rows that are left out or repaired, by reason.
     pub(super) rows: BTreeMap<String, u64>,
 }
+
+/// A device of the trace in figures; the last of [`TOLD_MAX`] stands for all that come later.
+#[derive(Debug)]
+pub(super) struct ToldDevice {
+    /// Its name; `None` for all others.
+    pub(super) name: Option<String>,
+    pub(super) target: u16,
+    /// Each time through.
+    pub(super) requests: u64,
+    pub(super) digest: Digest,
+}
+
+/// Devices that are told apart at the most.
+pub(super) const TOLD_MAX: usize = 16;
 
 /// A survey that is made when it is first asked for, and shared by the points of a sweep.
 pub(super) type SurveyCell = Arc<OnceLock<Result<Arc<Survey>, WorkloadError>>>;
@@ -67,28 +91,25 @@ impl Survey {
     ///
     /// # Errors
     /// It cannot be read, nothing of it is replayed, or it cannot be packed.
-    pub(super) fn make(
-        settings: &ReplaySettings,
-        wanted: Option<&[String]>,
-    ) -> Result<Survey, WorkloadError> {
+    pub(super) fn make(settings: &ReplaySettings, routes: &Routes) -> Result<Survey, WorkloadError> {
         let wrong = |key: &'static str, what: String| WorkloadError { key, what };
         let mut reader = open(settings)?;
         let mut survey = Survey { format: reader.format().name, ..Survey::default() };
-        let mut selection = Selection::new(settings, wanted);
+        let mut selection = Selection::new(settings, routes);
         'reading: loop {
             let more = reader.next_rows().map_err(|error| wrong("trace", error.to_string()))?;
             let Some((rows, devices)) = more else { break };
             for row in rows {
                 match selection.choose(row, devices) {
-                    Choice::Take(request) => survey.add(settings.map, &request)?,
+                    Choice::Take(request) => survey.add(settings.map, &request, devices)?,
                     Choice::Leave => {}
                     Choice::Over => break 'reading,
                 }
             }
         }
-        survey.extents.settle();
+        survey.extents.settle(&survey.devices, routes.count());
         let known = reader.devices().names();
-        if let Some(unknown) = wanted.unwrap_or_default().iter().find(|name| !known.contains(name)) {
+        if let Some(unknown) = routes.named().find(|name| !known.contains(name)) {
             let devices = known.iter().take(16).map(String::as_str).collect::<Vec<&str>>().join(", ");
             return Err(wrong(
                 "devices",
@@ -114,10 +135,16 @@ impl Survey {
         Ok(survey)
     }
 
-    fn add(&mut self, map: AddressMap, request: &Selected) -> Result<(), WorkloadError> {
-        let Selected { time_ns, device, op, offset, len, response_ns } = *request;
-        self.digest.add(self.requests, op, offset, len);
+    fn add(&mut self, map: AddressMap, request: &Selected, known: &Devices) -> Result<(), WorkloadError> {
+        let Selected { time_ns, device, target, op, offset, len, response_ns, fua, content } = *request;
+        self.digest.add(self.requests, op, target, offset, len);
+        self.meet(device as usize, target, known);
+        let told = &mut self.told[usize::from(self.told_apart[device as usize])];
+        told.digest.add(self.requests, op, target, offset, len);
+        told.requests += 1;
         self.requests += 1;
+        (self.forced, self.contents) =
+            (self.forced + u64::from(fua), self.contents + u64::from(content.is_some()));
         match op {
             Op::Read => {}
             Op::Write => self.writes += 1,
@@ -129,16 +156,32 @@ impl Survey {
         if matches!(op, Op::Read | Op::Write) {
             self.len_max = self.len_max.max(len);
         }
-        let device = device as usize;
-        if self.ends.len() <= device {
-            self.ends.resize(device + 1, 0);
-        }
-        self.ends[device] = self.ends[device].max(offset + len);
-        if map == AddressMap::Pack && len > 0 && !self.extents.touch(device as u32, offset, len) {
+        let end = &mut self.devices[device as usize].end;
+        *end = (*end).max(offset + len);
+        if map == AddressMap::Pack && len > 0 && !self.extents.touch(device, offset, len) {
             let what = "the trace touches too many places to be packed; write \"wrap\" or \"scale\"";
             return Err(WorkloadError { key: "map", what: what.into() });
         }
         Ok(())
+    }
+
+    /// A device has a request: perhaps its first.
+    fn meet(&mut self, device: usize, target: u16, known: &Devices) {
+        /// Of a device that was not met.
+        const NOT_MET: u8 = u8::MAX;
+        if self.devices.len() <= device {
+            self.devices.resize(device + 1, DeviceEnd::default());
+            self.told_apart.resize(device + 1, NOT_MET);
+        }
+        if self.told_apart[device] != NOT_MET {
+            return;
+        }
+        self.devices[device].target = target;
+        if self.told.len() < TOLD_MAX {
+            let name = (self.told.len() + 1 < TOLD_MAX).then(|| known.names()[device].clone());
+            self.told.push(ToldDevice { name, target, requests: 0, digest: Digest::default() });
+        }
+        self.told_apart[device] = self.told.len() as u8 - 1;
     }
 
     /// The kinds of its requests, in the order of their figures.
@@ -157,16 +200,57 @@ impl Survey {
     ///
     /// # Errors
     /// The key that has to be another, and what would be right.
-    pub(super) fn fits(&self, map: AddressMap, info: &DeviceInfo) -> Result<(), WorkloadError> {
-        let (name, size) = (&info.name, Size(info.size_bytes));
+    pub(super) fn fits(
+        &self,
+        settings: &ReplaySettings,
+        info: &DeviceInfo,
+        routes: &Routes,
+        parts: &[Range<u64>],
+    ) -> Result<(), WorkloadError> {
+        for (number, part) in parts.iter().enumerate() {
+            let name = routes.target(number as u16).unwrap_or(&info.name);
+            self.fits_target(settings.map, info, routes, (number, name, part.end - part.start))?;
+        }
+        self.can(info)
+    }
+
+    /// Whether a device does what the trace asks for.
+    ///
+    /// # Errors
+    /// What it does not do.
+    pub(super) fn can(&self, info: &DeviceInfo) -> Result<(), WorkloadError> {
         let wrong = |key: &'static str, what: String| Err(WorkloadError { key, what });
-        let block = u64::from(info.block_bytes);
+        let name = &info.name;
+        if info.read_only && self.changes_data() {
+            return wrong("trace", format!("{name} is read-only, and the trace writes"));
+        }
+        if self.unmaps > 0 && !info.unmap {
+            return wrong("trace", format!("{name} cannot unmap blocks, and the trace does"));
+        }
+        Ok(())
+    }
+
+    /// Whether what goes to a target, by its number, name and size, fits.
+    ///
+    /// # Errors
+    /// See [`Survey::fits`].
+    pub(super) fn fits_target(
+        &self,
+        map: AddressMap,
+        info: &DeviceInfo,
+        routes: &Routes,
+        (number, name, size_bytes): (usize, &str, u64),
+    ) -> Result<(), WorkloadError> {
+        let wrong = |key: &'static str, what: String| Err(WorkloadError { key, what });
+        let (block, size) = (u64::from(info.block_bytes), Size(size_bytes));
         let needed = match map {
-            AddressMap::AsIs => bases(&self.ends).1.next_multiple_of(block),
-            AddressMap::Pack => self.extents.bytes(),
+            AddressMap::AsIs => {
+                Layout::of(&self.devices, routes.count()).spans[number].next_multiple_of(block)
+            }
+            AddressMap::Pack => self.extents.bytes(number),
             AddressMap::Wrap | AddressMap::Scale => self.len_max.next_multiple_of(block) + block,
         };
-        if needed > info.size_bytes {
+        if needed > size_bytes {
             let end = Size(needed);
             return match map {
                 AddressMap::AsIs => wrong(
@@ -183,12 +267,6 @@ impl Survey {
                 ),
                 _ => wrong("trace", format!("its longest request does not fit {name} of {size}")),
             };
-        }
-        if info.read_only && self.changes_data() {
-            return wrong("trace", format!("{name} is read-only, and the trace writes"));
-        }
-        if self.unmaps > 0 && !info.unmap {
-            return wrong("trace", format!("{name} cannot unmap blocks, and the trace does"));
         }
         Ok(())
     }

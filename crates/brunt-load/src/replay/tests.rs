@@ -2,11 +2,13 @@ use super::*;
 
 use std::path::{Path, PathBuf};
 
+use brunt_block::backends::join::JoinedBackend;
 use brunt_block::backends::memory::MemoryBackend;
 use brunt_block::backends::null::NullBackend;
 use brunt_result::replay::ReplayVerdict;
 use brunt_result::void::VoidReason;
 use brunt_result::{Interval, RequestRecord, RequestStatus};
+use brunt_trace::{BlockRequest, ContentHash, TraceOp, TraceSink};
 
 use crate::Recorder;
 use crate::decisions;
@@ -27,7 +29,7 @@ fn load(path: &Path, keys: &str) -> ReplayLoad {
         format!("trace = {path:?}\nformat = \"alibaba\"\nqueue_depth = 16\nrecord_requests = true\n{keys}");
     let workload: Workload = toml::from_str(&text).unwrap();
     workload.check().unwrap();
-    ReplayLoad::new(workload, None)
+    ReplayLoad::new(workload, &[])
 }
 
 #[derive(Default)]
@@ -44,10 +46,13 @@ fn replayed(
     load: &ReplayLoad,
     backend: impl Backend + 'static,
 ) -> (Outcome, ReplayFidelity, Vec<RequestRecord>) {
-    let on = LoadTarget::of(Arc::new(backend));
-    load.open(&on).unwrap();
+    replayed_on(load, &LoadTarget::of(Arc::new(backend)))
+}
+
+fn replayed_on(load: &ReplayLoad, on: &LoadTarget) -> (Outcome, ReplayFidelity, Vec<RequestRecord>) {
+    load.open(on).unwrap();
     let mut kept = Keep::default();
-    let ran = decisions::run(load, &on, &RunOrder::alone(1), &AtomicBool::new(false), &mut kept).unwrap();
+    let ran = decisions::run(load, on, &RunOrder::alone(1), &AtomicBool::new(false), &mut kept).unwrap();
     kept.0.sort_by_key(|request| request.index);
     (ran.outcome, *ran.finished.replay.unwrap(), kept.0)
 }
@@ -107,7 +112,7 @@ fn addresses_are_mapped() {
         [(7, 0, 4096, 'W', 0), (7, far, 8192, 'R', 10), (9, 4096, 512, 'R', 20), (7, far, 512, 'W', 30)];
     let path = trace(folder.path(), rows.into_iter());
     let info = memory(1 << 20).info().clone();
-    let misfit = load(&path, "").check_trace(&info).unwrap_err();
+    let misfit = load(&path, "").check_trace(&info, &[]).unwrap_err();
     assert!(misfit.key == "map" && misfit.what.contains("pack"), "{misfit}");
     let (_, fidelity, requests) = replayed(&load(&path, "map = \"pack\""), memory(1 << 20));
     let offsets: Vec<u64> = requests.iter().map(|request| request.offset).collect();
@@ -119,7 +124,7 @@ fn addresses_are_mapped() {
     assert_eq!(fidelity.verdict, ReplayVerdict::Degraded);
     let (_, _, requests) = replayed(&load(&path, "devices = { \"9\" = \"disk\" }"), memory(1 << 20));
     assert_eq!((requests.len(), requests[0].offset), (1, 4096));
-    let absent = load(&path, "devices = { \"8\" = \"disk\" }").check_trace(&info).unwrap_err();
+    let absent = load(&path, "devices = { \"8\" = \"disk\" }").check_trace(&info, &[]).unwrap_err();
     assert!(absent.key == "devices" && absent.what.contains("7, 9"), "{absent}");
 }
 
@@ -133,7 +138,7 @@ fn parts_of_a_trace() {
     assert_eq!((requests.len(), requests[0].offset, requests[9].offset), (10, 20 * 512, 29 * 512));
     assert_eq!(fidelity.rows["left out: before `from`"], 20);
     let info = memory(1 << 20).info().clone();
-    assert_eq!(load(&path, "from = \"1h\"").check_trace(&info).unwrap_err().key, "from");
+    assert_eq!(load(&path, "from = \"1h\"").check_trace(&info, &[]).unwrap_err().key, "from");
 }
 
 /// Requests on the same blocks are let through, held back or dropped, and counted in any case.
@@ -188,7 +193,7 @@ fn dependencies_are_kept() {
     let keys = format!(
         "trace = {path:?}\nformat = \"blkreplay\"\ntiming = \"dependency\"\nqueue_depth = 8\nrecord_requests = true"
     );
-    let load = ReplayLoad::new(toml::from_str(&keys).unwrap(), None);
+    let load = ReplayLoad::new(toml::from_str(&keys).unwrap(), &[]);
     let (_, fidelity, requests) = replayed(&load, memory(1 << 20));
     assert_eq!((requests.len(), fidelity.drift), (20, None));
     for pair in requests.chunks(2).collect::<Vec<_>>().windows(2) {
@@ -220,4 +225,188 @@ fn an_end_before_the_end_is_told() {
     let said = &fidelity.reasons[0];
     assert!(said.contains("100 of 1000") && said.contains("stop = { time = \""), "{said}");
     assert!(VoidReason::ReplayUntrue.is_named_in(said), "{said}");
+}
+
+/// What a device was asked for, and with which data.
+#[derive(Clone, Default)]
+struct Asked(Arc<Mutex<Vec<AskedFor>>>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct AskedFor {
+    target: char,
+    op: brunt_block::Op,
+    offset: u64,
+    len: u64,
+    fua: bool,
+    data: Vec<u8>,
+}
+
+/// Memory that keeps what it is asked for.
+struct Witness {
+    inner: MemoryBackend,
+    target: char,
+    asked: Asked,
+}
+
+struct WitnessDevice {
+    inner: Box<dyn brunt_block::Device>,
+    target: char,
+    asked: Asked,
+}
+
+impl Backend for Witness {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+    fn open(
+        &self,
+        ring: &brunt_block::Ring,
+        depth: u32,
+    ) -> Result<Box<dyn brunt_block::Device>, brunt_block::DeviceError> {
+        let inner = self.inner.open(ring, depth)?;
+        Ok(Box::new(WitnessDevice { inner, target: self.target, asked: self.asked.clone() }))
+    }
+}
+
+impl brunt_block::Device for WitnessDevice {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+    fn submit(&mut self, batch: &mut std::collections::VecDeque<brunt_block::Request>) {
+        self.asked.0.lock().unwrap().extend(batch.iter().map(|request| AskedFor {
+            target: self.target,
+            op: request.op,
+            offset: request.offset,
+            len: request.len,
+            fua: request.force_unit_access,
+            data: if request.op == brunt_block::Op::Write {
+                request.buf[..request.len as usize].to_vec()
+            } else {
+                Vec::new()
+            },
+        }));
+        self.inner.submit(batch);
+        assert!(batch.is_empty(), "memory takes all");
+    }
+    fn poll(&mut self, done: &mut Vec<brunt_block::Completion>) {
+        self.inner.poll(done);
+    }
+    fn outstanding(&self) -> u32 {
+        self.inner.outstanding()
+    }
+    fn deadline(&self) -> Nanos {
+        self.inner.deadline()
+    }
+}
+
+fn witness(target: char, asked: &Asked) -> Witness {
+    Witness { inner: memory(4 << 20), target, asked: asked.clone() }
+}
+
+/// Devices of a trace go to the targets that are named, in the order of the trace across all of them, and each has its
+/// figures and its digest.
+#[test]
+fn several_targets_keep_the_order_of_one_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.iolog");
+    let mut text = String::from("fio version 3 iolog\n");
+    for at in 0..600u64 {
+        let (device, action) = (at * 7 % 3, if at.is_multiple_of(5) { "sync" } else { "read" });
+        text += &format!("{} d{device} {action} {} 512\n", at * 20, at % 100 * 4096);
+    }
+    std::fs::write(&path, &text).unwrap();
+    let keys = format!(
+        "trace = {path:?}\nqueue_depth = 16\nrecord_requests = true\n\
+         devices = {{ d0 = \"a\", d1 = \"b\", d2 = \"a\" }}"
+    );
+    let load = ReplayLoad::new(toml::from_str(&keys).unwrap(), &["a".to_string(), "b".into()]);
+    let asked = Asked::default();
+    let joined = JoinedBackend::new(vec![Arc::new(witness('a', &asked)), Arc::new(witness('b', &asked))]);
+    let joined = joined.unwrap();
+    let on = LoadTarget { parts: joined.ranges(), ..LoadTarget::of(Arc::new(joined)) };
+    let (outcome, fidelity, _) = replayed_on(&load, &on);
+    assert_eq!(
+        (outcome.figures.completed(), fidelity.digests.planned.clone()),
+        (600, fidelity.digests.sent.clone())
+    );
+    let asked = asked.0.lock().unwrap();
+    assert_eq!(asked.len(), 600);
+    for (at, asked) in (0..600u64).zip(&*asked) {
+        let device = at * 7 % 3;
+        let target = if device == 1 { 'b' } else { 'a' };
+        // d2 lies behind d0 on the same target.
+        let begin = if device == 2 { 1 << 20 } else { 0 };
+        let (op, offset) = match at.is_multiple_of(5) {
+            true => (brunt_block::Op::Flush, 0),
+            false => (brunt_block::Op::Read, begin + at % 100 * 4096),
+        };
+        assert_eq!((asked.target, asked.op, asked.offset), (target, op, offset), "{at}");
+    }
+    let told: Vec<_> =
+        fidelity.devices.iter().map(|told| (told.device.as_deref(), told.target.as_deref())).collect();
+    let expected = [(Some("d0"), Some("a")), (Some("d1"), Some("b")), (Some("d2"), Some("a"))];
+    assert_eq!(told, expected);
+    for told in &fidelity.devices {
+        assert_eq!((told.planned, told.sent, told.completed), (200, 200, 200));
+        assert_eq!(told.digests.planned, told.digests.sent);
+        assert!(told.issue_error.is_some());
+    }
+    // Alone on its target, a device has the trace's own addresses.
+    assert_eq!(fidelity.devices[1].digests.trace, fidelity.devices[1].digests.sent);
+    let small = JoinedBackend::new(vec![Arc::new(memory(4 << 20)), Arc::new(memory(64 << 10))]).unwrap();
+    let misfit = load.check_trace(small.info(), &small.ranges()).unwrap_err();
+    assert!(misfit.key == "map" && misfit.what.contains("beyond b"), "{misfit}");
+}
+
+/// Writes with FUA go out with it, flushes as flushes, and writes of the same hash carry the same data, others other data.
+#[test]
+fn flags_and_contents_of_the_trace_go_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let lake = folder.path().join("t");
+    let mut devices = brunt_trace::Devices::default();
+    let device = devices.index_of(b"d").unwrap();
+    let requests: Vec<BlockRequest> = (0..300u64)
+        .map(|at| {
+            let op = if at % 10 == 9 { TraceOp::Flush } else { TraceOp::Write };
+            let len = if op == TraceOp::Flush { 0 } else { 4096 };
+            let content = std::num::NonZeroU64::new(at % 7).map(ContentHash);
+            let plain = BlockRequest::new(at * 1000, device, op, at % 64 * 4096, len);
+            BlockRequest { fua: at.is_multiple_of(4) && op == TraceOp::Write, content, ..plain }
+        })
+        .collect();
+    let mut sink = TraceSink::table(&lake).unwrap();
+    sink.write(&requests, &devices).unwrap();
+    sink.finish(&devices).unwrap();
+    let replay = |keys: &str| {
+        let text = format!("trace = {lake:?}\nqueue_depth = 16\ntiming = \"depth\"\n{keys}");
+        let load = ReplayLoad::new(toml::from_str(&text).unwrap(), &[]);
+        let asked = Asked::default();
+        let (_, fidelity, _) = replayed(&load, witness('a', &asked));
+        assert_eq!(fidelity.verdict, ReplayVerdict::True, "{:?}", fidelity.reasons);
+        let asked = asked.0.lock().unwrap().clone();
+        (asked, fidelity)
+    };
+    let (asked, fidelity) = replay("");
+    let forced = requests.iter().filter(|request| request.fua).count() as u64;
+    assert!(forced > 50);
+    assert_eq!((fidelity.forced.planned, fidelity.forced.sent), (forced, forced));
+    assert_eq!(asked.len(), 300);
+    let mut seen = std::collections::HashMap::new();
+    for (request, asked) in requests.iter().zip(&asked) {
+        assert_eq!(asked.fua, request.fua);
+        assert_eq!(asked.op == brunt_block::Op::Flush, request.op == TraceOp::Flush);
+        if let (Some(content), TraceOp::Write) = (request.content, request.op) {
+            let known = seen.entry(content).or_insert_with(|| asked.data.clone());
+            assert_eq!(*known, asked.data);
+        }
+    }
+    let data = |asked: &[AskedFor]| {
+        let writes = asked.iter().filter(|asked| asked.op == brunt_block::Op::Write);
+        writes.map(|asked| asked.data.clone()).collect::<std::collections::HashSet<_>>().len()
+    };
+    // Six contents, and writes of which nothing is known, each for itself.
+    let unknown = requests.iter().filter(|r| r.op == TraceOp::Write && r.content.is_none()).count();
+    assert_eq!((seen.len(), data(&asked)), (6, 6 + unknown));
+    let (asked, _) = replay("contents = \"data\"");
+    assert_eq!(data(&asked), 270);
 }

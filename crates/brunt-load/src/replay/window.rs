@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use brunt_block::Op;
 use brunt_core::Nanos;
 
+use super::feeder::{ReplayRow, RowOrigin};
+
 /// Most requests between the oldest that has not ended and the newest.
 pub(super) const ENTRIES_MAX: usize = 1 << 16;
 /// How many that have ended are kept for those that depend on them.
@@ -31,6 +33,8 @@ pub(super) struct Entry {
     pub(super) offset: u64,
     pub(super) len: u64,
     pub(super) op: Op,
+    pub(super) of: RowOrigin,
+    pub(super) fua: bool,
     pub(super) cause: LateCause,
     pub(super) due: Nanos,
     /// When it was given to a worker.
@@ -43,11 +47,14 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(op: Op, offset: u64, len: u64, due: Nanos, given: Nanos, cause: LateCause) -> Entry {
+    pub(super) fn new(row: &ReplayRow, due: Nanos, given: Nanos, cause: LateCause) -> Entry {
+        let ReplayRow { offset, len, op, of, fua, .. } = *row;
         Entry {
             offset,
             len,
             op,
+            of,
+            fua,
             cause,
             due,
             given,
@@ -79,6 +86,11 @@ pub(super) struct Window {
     keeps: bool,
     /// When the last of those that were let go ended.
     forgotten_done: Nanos,
+}
+
+/// Bytes in which a request can meet another: a flush is about no blocks of its own.
+fn touched(op: Op, len: u64) -> u64 {
+    if op == Op::Flush { 0 } else { len }
 }
 
 fn changes(op: Op) -> bool {
@@ -121,7 +133,13 @@ impl Window {
         let index = self.next_index();
         entry.active_at = self.active.len() as u32;
         let Entry { op, offset, len, .. } = entry;
-        self.active.push(Active { index, offset, end: offset + len, changes: changes(op), sent: false });
+        self.active.push(Active {
+            index,
+            offset,
+            end: offset + touched(op, len),
+            changes: changes(op),
+            sent: false,
+        });
         self.entries.push_back(entry);
         index
     }
@@ -136,20 +154,20 @@ impl Window {
     /// A request in flight on the same blocks, where one of the two changes data.
     #[inline]
     pub(super) fn conflict(&self, op: Op, offset: u64, len: u64) -> Option<u64> {
-        let (end, writes) = (offset + len, changes(op));
+        let (end, writes) = (offset + touched(op, len), changes(op));
         let overlaps = |other: &&Active| other.offset < end && offset < other.end && (writes | other.changes);
         self.active.iter().find(overlaps).map(|other| other.index)
     }
 
     /// Requests in flight that this one overlaps (where one of the two changes data) or continues.
     pub(super) fn followed(&self, op: Op, offset: u64, len: u64, found: &mut Vec<u64>) {
-        let (end, writes) = (offset + len, changes(op));
+        let (end, writes) = (offset + touched(op, len), changes(op));
         found.extend(
             self.active
                 .iter()
                 .filter(|other| {
                     let overlaps = other.offset < end && offset < other.end && (writes | other.changes);
-                    overlaps || (len > 0 && other.end == offset && other.end > other.offset)
+                    overlaps || (touched(op, len) > 0 && other.end == offset && other.end > other.offset)
                 })
                 .map(|other| other.index),
         );
@@ -157,7 +175,7 @@ impl Window {
 
     /// Whether a later request that is on its way already touches the same blocks, and one of the two changes data.
     pub(super) fn is_overtaken(&self, index: u64, op: Op, offset: u64, len: u64) -> bool {
-        let (end, writes) = (offset + len, changes(op));
+        let (end, writes) = (offset + touched(op, len), changes(op));
         self.active.iter().any(|other| {
             other.index > index
                 && other.sent
@@ -233,7 +251,17 @@ mod tests {
     use super::*;
 
     fn entry(op: Op, offset: u64, len: u64) -> Entry {
-        Entry::new(op, offset, len, Nanos(0), Nanos(0), LateCause::Worker)
+        let row = ReplayRow {
+            time_ns: 0,
+            response_ns: u64::MAX,
+            offset,
+            len,
+            op,
+            of: RowOrigin::default(),
+            fua: false,
+            content: None,
+        };
+        Entry::new(&row, Nanos(0), Nanos(0), LateCause::Worker)
     }
 
     #[test]

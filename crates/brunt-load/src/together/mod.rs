@@ -86,16 +86,16 @@ impl TogetherSettings {
         let mut jobs = Vec::new();
         for JobSettings { name, start_delay, workload } in self.jobs {
             workload.check()?;
-            jobs.push(TogetherJob { name, load: load_of(workload, None), start_delay: start_delay.0 });
+            jobs.push(TogetherJob { name, load: load_of(workload, &[]), start_delay: start_delay.0 });
         }
         TogetherLoad::new(jobs, self.exit_all)
     }
 }
 
 /// The load of a workload on a target of this name: a replay if it has a trace.
-pub fn load_of(workload: Workload, target: Option<&str>) -> Arc<dyn Load> {
+pub fn load_of(workload: Workload, targets: &[String]) -> Arc<dyn Load> {
     match workload.trace.is_some() {
-        true => Arc::new(ReplayLoad::new(workload, target)),
+        true => Arc::new(ReplayLoad::new(workload, targets)),
         false => Arc::new(BlockLoad::new(workload)),
     }
 }

@@ -55,6 +55,7 @@ fn slow() -> LoadTarget {
 fn each_job_and_all_of_them_add_up() {
     let on = LoadTarget {
         device: None,
+        parts: Vec::new(),
         jobs: vec![
             LoadTarget::of(open_url("memory:1MiB").unwrap()),
             LoadTarget::of(open_url("memory:2MiB").unwrap()),

@@ -108,7 +108,7 @@ impl Sequence for Range {
         };
         let at = block * self.block;
         let len = self.block.min(self.length - at);
-        *place = Planned { index, op: self.op, offset: self.start + at, len };
+        *place = Planned::new(index, self.op, self.start + at, len);
         Next::Due(now)
     }
 
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     const NOW: Nanos = Nanos(5);
-    const NONE: Planned = Planned { index: 0, op: Op::Read, offset: 0, len: 0 };
+    const NONE: Planned = Planned::NOTHING;
 
     fn offsets(range: &mut Range) -> Vec<(u64, u64)> {
         let (mut all, mut planned) = (Vec::new(), NONE);
@@ -287,7 +287,7 @@ mod tests {
         for index in [2, 1, 0, 3, 5, 4] {
             let mut carried = Carried { buf: Buf::zeroed(4096), ..Carried::default() };
             carried.buf[..8].fill(index as u8);
-            let request = Planned { index, op: Op::Read, offset: index * 8, len: 8 };
+            let request = Planned::new(index, Op::Read, index * 8, 8);
             let deliver = |bytes: &[u8]| {
                 seen.extend_from_slice(bytes);
                 Ok(())

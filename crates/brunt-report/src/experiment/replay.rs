@@ -3,7 +3,7 @@
 //! The rule: a verdict comes with every criterion that was missed.
 
 use brunt_result::replay::{ReplayFidelity, ReplayVerdict};
-use brunt_result::summary::Summary;
+use brunt_result::summary::{Latencies, Summary};
 
 use super::points::Points;
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
@@ -54,6 +54,9 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         section.blocks.push(Block::Notices(reasons));
     }
     section.table(late(&runs));
+    if runs.iter().any(|run| !run.fidelity.devices.is_empty()) {
+        section.table(devices(&runs));
+    }
     for run in runs.iter().filter(|run| run.fidelity.issue_error.is_some()).take(CHARTS_MAX) {
         section.chart(errors_over_time(run));
         section.chart(depth_over_time(run));
@@ -139,6 +142,50 @@ fn late(runs: &[Replayed<'_>]) -> PageTable {
     PageTable::new("Late and reordered requests, by cause", &columns, rows)
 }
 
+fn devices(runs: &[Replayed<'_>]) -> PageTable {
+    let columns = [
+        "point",
+        "run",
+        "device of the trace",
+        "target",
+        "sent",
+        "of",
+        "ended well",
+        "late by over 100 µs",
+        "issue error p50",
+        "p99",
+        "longest",
+        "digest of what was sent",
+        "as planned",
+    ];
+    let rows = runs.iter().flat_map(|Replayed { point, run, fidelity }| {
+        fidelity.devices.iter().map(move |told| {
+            let number = |value: u64| Cell::number(count(value as f64));
+            let us = |get: fn(&Latencies) -> f64| {
+                told.issue_error
+                    .as_ref()
+                    .map_or(Cell::Empty, |error| Cell::number(Unit::Micros.show(get(error))))
+            };
+            vec![
+                Cell::text(point),
+                number(u64::from(*run)),
+                Cell::text(told.device.as_deref().unwrap_or("all others")),
+                told.target.as_ref().map_or(Cell::Empty, Cell::text),
+                number(told.sent),
+                number(told.planned),
+                number(told.completed),
+                number(told.late),
+                us(|error| error.p50_us),
+                us(|error| error.p99_us),
+                us(|error| error.max_us),
+                Cell::text(&told.digests.sent),
+                Cell::text(if told.digests.sent == told.digests.planned { "yes" } else { "no" }),
+            ]
+        })
+    });
+    PageTable::new("By device of the trace", &columns, rows)
+}
+
 fn errors_over_time(run: &Replayed<'_>) -> Chart {
     let moments = &run.fidelity.over_time;
     let xs: Vec<f64> = moments.iter().map(|moment| moment.start_s).collect();
@@ -191,6 +238,8 @@ fn rows(runs: &[Replayed<'_>]) -> PageTable {
             row("digest of the trace", digests.trace.clone()),
             row("digest of what was to be sent", digests.planned.clone()),
             row("digest of what was sent", digests.sent.clone()),
+            row("writes to be sent with FUA", count(fidelity.forced.planned as f64)),
+            row("writes sent with FUA", count(fidelity.forced.sent as f64)),
         ];
         rows.extend(fidelity.rows.iter().map(|(why, number)| row(why, count(*number as f64))));
         rows

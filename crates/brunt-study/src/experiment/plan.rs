@@ -64,7 +64,7 @@ pub struct Sweep {
 pub struct Point {
     /// Names of target and workload, and the value on each axis: `disk oltp queue_depth=8`.
     pub label: String,
-    /// The target's name.
+    /// The target's name; of several that one replay drives, their names with `+` between them.
     pub target: String,
     /// Its URL, or what is served for it.
     pub url: String,
@@ -79,14 +79,14 @@ pub struct Point {
     /// Of several jobs that run at once: the index of the point of all of them, which comes before it. It has no runs
     /// but those.
     pub part_of: Option<usize>,
-    /// Names of all targets, of several jobs more than one.
+    /// Names of all targets: several of jobs that run at once, and of a replay onto several.
     pub targets: Vec<String>,
 }
 
 /// A point before its label is known and its load is fixed.
 #[derive(Clone)]
 struct Draft {
-    target: String,
+    targets: Vec<String>,
     url: String,
     workload_name: String,
     axes: Vec<(&'static str, String)>,
@@ -106,8 +106,12 @@ enum What {
 }
 
 impl Draft {
+    fn target(&self) -> String {
+        self.targets.join("+")
+    }
+
     fn label(&self) -> String {
-        let mut label = format!("{} {}", self.target, self.workload_name);
+        let mut label = format!("{} {}", self.target(), self.workload_name);
         for (axis, value) in &self.axes {
             label += &format!(" {axis}={value}");
         }
@@ -129,15 +133,16 @@ impl Draft {
     /// for all of them.
     fn add(self, points: &mut Vec<Point>, replays: &mut Vec<ReplayLoad>) {
         let label = self.label();
-        let Draft { target, url, workload_name, axes, what, links } = self;
+        let target = self.target();
+        let Draft { targets: alone, url, workload_name, axes, what, links } = self;
         let (load, group, targets): (Arc<dyn Load>, _, _) = match what {
-            What::Block(workload) => (load_of(&workload, &target, replays), None, vec![target.clone()]),
+            What::Block(workload) => (load_of(&workload, &alone, replays), None, alone),
             What::Together(group) => {
                 let load = Arc::new(group.load(replays).expect("checked when the file was read"));
                 let targets = group.targets();
                 (Arc::clone(&load) as Arc<dyn Load>, Some((group, load)), targets)
             }
-            What::Fixed(load) => (load, None, vec![target.clone()]),
+            What::Fixed(load) => (load, None, alone),
         };
         let all = points.len();
         points.push(Point { label, target, url, workload_name, axes, load, links, part_of: None, targets });
@@ -302,12 +307,19 @@ impl Experiment {
         let links = self.lab.iter().flat_map(|lab| &lab.links);
         let links: BTreeMap<_, _> = links.map(|(name, link)| (name.clone(), link.settings())).collect();
         let mut drafts = Vec::new();
-        for (name, target) in &self.targets {
+        for name in self.targets.keys() {
             let wanted = |workload: &str| self.runs_alone(name, workload);
             for (workload_name, workload) in self.workloads.iter().filter(|(name, _)| wanted(name)) {
+                let targets = replayed_on(workload, name);
+                // One replay drives all of its targets, and is made with the first of them.
+                if targets[0] != *name {
+                    continue;
+                }
+                let places =
+                    targets.iter().filter_map(|name| Some(self.targets.get(name)?.place().to_string()));
                 drafts.push(Draft {
-                    target: name.clone(),
-                    url: target.place().to_string(),
+                    url: places.collect::<Vec<String>>().join(" + "),
+                    targets,
                     workload_name: workload_name.clone(),
                     axes: Vec::new(),
                     what: What::Block(Box::new(workload.clone())),
@@ -318,7 +330,7 @@ impl Experiment {
         for (name, group) in &self.together {
             let group = self.together_draft(group);
             drafts.push(Draft {
-                target: group.targets().join("+"),
+                targets: group.targets(),
                 url: group.jobs.iter().map(|job| job.url.as_str()).collect::<Vec<&str>>().join(", "),
                 workload_name: name.clone(),
                 axes: Vec::new(),
@@ -329,7 +341,7 @@ impl Experiment {
         self.sweep.vary(&mut drafts);
         for (name, settings) in &self.filesystems {
             drafts.extend(FileLoad::phases(settings).into_iter().map(|load| Draft {
-                target: name.clone(),
+                targets: vec![name.clone()],
                 url: settings.directory.display().to_string(),
                 workload_name: load.phase().name().to_string(),
                 axes: Vec::new(),
@@ -354,8 +366,7 @@ impl Experiment {
             time_min += info.time_min * self.repetitions;
             open_ended |= info.open_ended;
         }
-        let writes =
-            |name: &String| points.iter().any(|point| point.target == *name && point.load.info().writes);
+        let writes = |name: &String| points.iter().any(|point| point.is_on(name) && point.load.info().writes);
         let written = self.targets.iter().filter(|(name, _)| writes(name)).map(|(name, target)| {
             let place = target.place().to_string();
             (name.clone(), place.clone(), self.allow_overwrite.contains(&place))
@@ -404,6 +415,14 @@ impl Sweep {
         });
         vary_links(drafts, "link_rate", &self.link_rate, |link, rate| link.rate = Some(*rate));
     }
+}
+
+/// The targets that a workload drives together where it runs on `target`.
+fn replayed_on(workload: &Workload, target: &str) -> Vec<String> {
+    let mut named: Vec<String> = workload.devices.values().cloned().collect();
+    named.sort_unstable();
+    named.dedup();
+    if named.is_empty() { vec![target.to_string()] } else { named }
 }
 
 /// Whether a mistake about a workload's key comes from a sweep's axis.

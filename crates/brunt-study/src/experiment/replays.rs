@@ -23,7 +23,7 @@ impl Experiment {
         }
     }
 
-    /// Whether the devices of traces go to targets that there are, and every target gets some.
+    /// Whether the devices of traces go to targets that there are and that run the workload, and every target gets some.
     pub(super) fn check_replays(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, workload) in self.workloads.iter().filter(|(_, workload)| !workload.devices.is_empty()) {
             let path = ["workloads", name.as_str(), "devices"];
@@ -33,6 +33,12 @@ impl Experiment {
             {
                 let what = format!("devices: there is no target {unknown}");
                 return Err(source.mistake(&path, what, Some(format!("the targets are {}", known()))));
+            }
+            let apart = workload.devices.values().find(|target| !self.runs_on(target, name));
+            if let Some(target) = apart {
+                let what = format!("devices: target {target} does not run workload {name}");
+                let help = format!("add {name} to workloads in [targets.{target}]");
+                return Err(source.mistake(&path, what, Some(help)));
             }
             let idle = self.targets.keys().find(|target| {
                 self.runs_on(target, name) && !workload.devices.values().any(|named| named == *target)
@@ -71,9 +77,11 @@ speed = [1, 2, 4]
         assert_eq!(workload.trace.as_deref(), Some(std::path::Path::new("/some/where/traces/x.vscsi")));
         assert_eq!(workload.queue_depth, QUEUE_DEPTH);
         let points = experiment.points();
-        assert_eq!(points.len(), 6);
+        assert_eq!(points.len(), 3);
+        assert!(points[0].is_on("a") && points[0].is_on("b") && !points[0].is_on("c"));
         assert!(points.iter().all(|point| point.load.kind() == "replay" && point.workload().is_none()));
-        assert_eq!(points[1].label, "a w speed=2");
+        assert_eq!(points[1].label, "a+b w speed=2");
+        assert_eq!((points[1].target.as_str(), points[1].url.as_str()), ("a+b", "null:1GiB + null:1GiB"));
         let again = Experiment::parse("elsewhere.toml", &experiment.written_out()).unwrap();
         assert_eq!(again.workloads, experiment.workloads);
     }
@@ -88,6 +96,8 @@ speed = [1, 2, 4]
         };
         check("\"1\" = \"b\"", "\"1\" = \"c\"", 9, "no target c");
         check(", \"1\" = \"b\"", "", 9, "none of the trace goes to target b");
+        let other = "[workloads.v]\nstop = { time = \"1s\" }\n[targets.b]\nworkloads = [\"v\"]";
+        check("[targets.b]", other, 12, "add w to workloads");
         check("trace = \"traces/x.vscsi\"\n", "stop = { time = \"1s\" }\n", 9, "no `trace`");
         check("speed = [1, 2, 4]", "speed = [0]", 11, "not above 0");
         check("speed = [1, 2, 4]", "rate = [100]", 11, "not an open loop");

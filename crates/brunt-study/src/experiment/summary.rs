@@ -123,7 +123,7 @@ fn directory(load: &FileSystemLoad) -> TargetSummary {
 
 fn workload_summary(workload: &Workload, sweep: &Sweep) -> WorkloadSummary {
     if let Some(settings) = workload.replay() {
-        let load = ReplayLoad::new(workload.clone(), None);
+        let load = ReplayLoad::new(workload.clone(), &[]);
         return WorkloadSummary {
             kind: load.kind().into(),
             description: load.describe(),

@@ -79,7 +79,7 @@ impl TogetherDraft {
     pub(super) fn load(&self, replays: &mut Vec<ReplayLoad>) -> Result<TogetherLoad, WorkloadError> {
         let job = |job: &JobDraft| TogetherJob {
             name: job.name.clone(),
-            load: load_of(&job.workload, &job.target, replays),
+            load: load_of(&job.workload, std::slice::from_ref(&job.target), replays),
             start_delay: job.start_delay.0,
         };
         TogetherLoad::new(self.jobs.iter().map(job).collect(), self.exit_all)
@@ -97,9 +97,13 @@ impl TogetherDraft {
     }
 }
 
-/// The load of a workload on a target.
-pub(super) fn load_of(workload: &Workload, target: &str, replays: &mut Vec<ReplayLoad>) -> Arc<dyn Load> {
-    let load = brunt_load::together::load_of(workload.clone(), Some(target));
+/// The load of a workload on its targets.
+pub(super) fn load_of(
+    workload: &Workload,
+    targets: &[String],
+    replays: &mut Vec<ReplayLoad>,
+) -> Arc<dyn Load> {
+    let load = brunt_load::together::load_of(workload.clone(), targets);
     let Some(replay) = load.any().downcast_ref::<ReplayLoad>() else { return load };
     let replay = replays.iter().fold(replay.clone(), ReplayLoad::sharing);
     replays.push(replay.clone());

@@ -35,7 +35,10 @@ pub fn append(rows: &mut Batch, summary: &Summary, text: &str) {
         for fact in &target.facts {
             tell(&subject, "fact", fact);
         }
-        let point = summary.points.iter().find(|point| point.target == *name);
+        let point = summary
+            .points
+            .iter()
+            .find(|point| point.target == *name || point.target.split('+').any(|target| target == name));
         for note in point.iter().flat_map(|point| &point.notes) {
             tell(&subject, "note", note);
         }

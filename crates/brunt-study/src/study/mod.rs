@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use brunt_block::Backend;
+use brunt_block::backends::join::JoinedBackend;
 use brunt_core::{Clock, Histogram, Nanos};
 use brunt_lab::link::Settings as LinkSettings;
 use brunt_load::decisions;
@@ -232,9 +233,18 @@ impl<'a> Study<'a> {
 
     /// What a point's load is run on.
     fn place(&self, index: usize) -> LoadTarget {
-        let device = |index: usize| self.targets.get(&self.plan.points[index].target).cloned();
-        let job = |index: usize| LoadTarget { device: device(index), jobs: Vec::new() };
-        LoadTarget { device: device(index), jobs: self.plan.jobs_of(index).map(job).collect() }
+        let jobs: Vec<LoadTarget> = self.plan.jobs_of(index).map(|job| self.place(job)).collect();
+        let point = &self.plan.points[index];
+        let backends = || point.targets.iter().filter_map(|name| self.targets.get(name).cloned());
+        if !jobs.is_empty() || point.targets.len() < 2 {
+            let device = self.targets.get(&point.target).cloned();
+            return LoadTarget { device, parts: Vec::new(), jobs };
+        }
+        // What cannot be joined is refused when the load is opened.
+        match JoinedBackend::new(backends().collect()) {
+            Some(joined) => LoadTarget { parts: joined.ranges(), ..LoadTarget::of(Arc::new(joined)) },
+            None => LoadTarget::default(),
+        }
     }
 
     /// The runs in their order, then rounds of those points that are not precise enough; what ends them early without an

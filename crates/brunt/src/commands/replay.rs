@@ -140,7 +140,7 @@ impl Subcommand for Replay {
         let listener = listen(self.metrics)?;
         let workload = self.workload();
         workload.check().map_err(|error| wrong(&error))?;
-        let load = ReplayLoad::new(workload, None);
+        let load = ReplayLoad::new(workload, &[]);
         // What is wrong with the trace is found out before the device is opened for writing.
         let changes = load.changes_data().map_err(|error| wrong(&error))?;
         let device = devices::open(&target, !changes)?;
@@ -285,6 +285,21 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
         count(fidelity.conflicts.requests),
         fidelity.conflicts.rule
     ));
+    if fidelity.forced.planned > 0 {
+        let (sent, planned) = (count(fidelity.forced.sent), count(fidelity.forced.planned));
+        output.line(format_args!("FUA          {sent} of {planned} writes sent with it"));
+    }
+    for told in &fidelity.devices {
+        let name = told.device.as_deref().unwrap_or("all others");
+        let p99 =
+            told.issue_error.as_ref().map_or("-".to_string(), |error| format!("{:.1} µs", error.p99_us));
+        output.line(format_args!(
+            "device       {name}: {} of {} sent, issue error p99 {p99}, {} late",
+            count(told.sent),
+            count(told.planned),
+            count(told.late)
+        ));
+    }
     for (why, rows) in &fidelity.rows {
         output.line(format_args!("rows         {} {why}", count(*rows)));
     }

@@ -123,9 +123,11 @@ fn target_url(target: &Target) -> Result<Option<String>, Failure> {
 
 /// Whether the workloads of all points on this target fit its device. Traces are read for that.
 fn fit(plan: &Plan, name: &str, info: &DeviceInfo) -> Done {
-    for point in plan.points.iter().filter(|point| point.target == name) {
+    for point in plan.points.iter().filter(|point| point.is_on(name)) {
         if let Some(replay) = point.load.any().downcast_ref::<ReplayLoad>() {
-            replay.check_trace(info).map_err(|error| Failure::usage(format!("{}: {error}", point.label)))?;
+            replay
+                .check_target(info, name)
+                .map_err(|error| Failure::usage(format!("{}: {error}", point.label)))?;
         }
         if let Some(workload) = Point::workload(point) {
             workload

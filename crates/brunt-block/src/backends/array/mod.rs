@@ -135,12 +135,12 @@ fn open(text: &str, options: &mut UrlOptions) -> Opened {
     Ok(Arc::new(array))
 }
 
-fn in_brackets(word: &str) -> Option<&str> {
+pub(super) fn in_brackets(word: &str) -> Option<&str> {
     word.strip_prefix('[')?.strip_suffix(']')
 }
 
 /// Words with commas between them, those within brackets left alone; `None` when brackets do not match.
-fn split(text: &str) -> Option<Vec<&str>> {
+pub(super) fn split(text: &str) -> Option<Vec<&str>> {
     let (mut words, mut depth, mut start) = (Vec::new(), 0usize, 0);
     for (at, byte) in text.bytes().enumerate() {
         match byte {

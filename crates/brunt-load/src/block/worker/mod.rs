@@ -388,7 +388,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             offset: planned.offset,
             len: planned.len,
             buf: if planned.moves_data() { std::mem::take(&mut slot.carried.buf) } else { Buf::empty() },
-            force_unit_access: self.rules.force_unit_access
+            force_unit_access: (self.rules.force_unit_access || planned.force_unit_access)
                 && planned.op != Op::Read
                 && planned.op != Op::Flush,
         });

@@ -177,7 +177,7 @@ impl Tally {
     #[inline]
     pub(super) fn log(&mut self, planned: &Planned, times: Times, status: RequestStatus) {
         if let Some(log) = &mut self.log {
-            let Planned { index, op, offset, len } = *planned;
+            let Planned { index, op, offset, len, .. } = *planned;
             let Times { intended, sent, completed, retries } = times;
             let (worker, op) = (self.worker, kind_of(op));
             log.push(RequestRecord {

@@ -393,7 +393,7 @@ impl Sequence for Listed {
         }
         list.next += 1;
         list.given.push((index, due));
-        *place = Planned { index, op: Op::Read, offset: index * 4096, len: 4096 };
+        *place = Planned::new(index, Op::Read, index * 4096, 4096);
         Next::Due(due)
     }
     fn completed(&mut self, index: u64, _status: RequestStatus, _at: Nanos) {

@@ -1,0 +1,372 @@
+//! `join:…`: several devices one behind the other, as one. A replay drives several targets through it, so that one worker
+//! keeps the order of their requests.
+//!
+//! ```text
+//! join:[disk0.img],[disk1.img?delay=const:100us]
+//! ```
+//!
+//! The rule: requests reach the devices in the order in which they were submitted. If one of them takes no more, those
+//! behind it wait too, whatever device they are for. A flush without a range is for all of them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use brunt_core::Nanos;
+
+use super::array::{in_brackets, split};
+use super::in_range;
+use crate::open::{BackendEntry, OpenError, Opened, UrlOptions, bad_value};
+use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Handles, Health, Op, Request, Ring};
+
+/// The line for the table.
+pub const ENTRY: BackendEntry = BackendEntry {
+    name: "join",
+    help: "devices one behind the other, as one: [URL],[URL]",
+    example: "join:[memory:1MiB],[memory:1MiB]",
+    options: &[],
+    open,
+    // Its members would have to be opened.
+    foresee: |_, _| Ok(None),
+};
+
+fn open(text: &str, options: &mut UrlOptions) -> Opened {
+    let wrong = || bad_value("join", text, "write join:[MEMBER],[MEMBER] with device URLs in the brackets");
+    let words: Option<Vec<&str>> = split(text).ok_or_else(wrong)?.into_iter().map(in_brackets).collect();
+    let mut members = Vec::new();
+    for member in words.ok_or_else(wrong)? {
+        members.push(options.open(member)?);
+    }
+    let joined = JoinedBackend::new(members).ok_or_else(|| {
+        OpenError::Refused("a join needs devices whose sizes are whole blocks of all of them".into())
+    })?;
+    Ok(Arc::new(joined))
+}
+
+/// See the module.
+pub struct JoinedBackend {
+    members: Vec<Arc<dyn Backend>>,
+    /// Where each member ends.
+    ends: Vec<u64>,
+    info: DeviceInfo,
+}
+
+impl JoinedBackend {
+    /// Joins devices in this order; `None` if there are none, or one is smaller than a block of another. What is less
+    /// than a block of the largest size is left out at their ends.
+    pub fn new(members: Vec<Arc<dyn Backend>>) -> Option<JoinedBackend> {
+        let infos: Vec<&DeviceInfo> = members.iter().map(|member| member.info()).collect();
+        let most = |get: fn(&DeviceInfo) -> u32| infos.iter().map(|info| get(info)).max();
+        let block_bytes = most(|info| info.block_bytes)?;
+        let block = u64::from(block_bytes);
+        let mut end = 0u64;
+        let mut ends = Vec::with_capacity(infos.len());
+        for info in &infos {
+            let whole = block.is_multiple_of(info.block_bytes.into()) && info.size_bytes >= block;
+            end = end.checked_add(info.size_bytes / block * block).filter(|_| whole)?;
+            ends.push(end);
+        }
+        let names: Vec<&str> = infos.iter().map(|info| info.name.as_str()).collect();
+        let remarks = |of: fn(&DeviceInfo) -> &Vec<String>| -> Vec<String> {
+            let all = infos.iter().map(|info| of(info).iter().map(|what| format!("{}: {what}", info.name)));
+            all.flatten().collect()
+        };
+        let transfer = infos.iter().map(|info| info.transfer_bytes_max).min()?;
+        let info = DeviceInfo {
+            name: format!("join of {}", names.join(", ")),
+            block_bytes,
+            size_bytes: end,
+            physical_block_bytes: most(|info| info.physical_block_bytes)?,
+            buffer_align: infos.iter().map(|info| info.buffer_align).max()?,
+            transfer_bytes_max: transfer / block_bytes * block_bytes,
+            read_only: infos.iter().any(|info| info.read_only),
+            volatile_cache: infos.iter().any(|info| info.volatile_cache),
+            unmap: infos.iter().all(|info| info.unmap),
+            facts: remarks(|info| &info.facts),
+            notes: remarks(|info| &info.notes),
+        };
+        Some(JoinedBackend { members, ends, info })
+    }
+
+    /// Where each member begins and ends.
+    pub fn ranges(&self) -> Vec<std::ops::Range<u64>> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| start..*end).collect()
+    }
+}
+
+impl Backend for JoinedBackend {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+        let mut members = Vec::with_capacity(self.members.len());
+        for (member, range) in self.members.iter().zip(self.ranges()) {
+            members.push(Member { device: member.open(ring, depth)?, start: range.start, end: range.end });
+        }
+        Ok(Box::new(JoinedDevice {
+            info: self.info.clone(),
+            members,
+            depth,
+            outstanding: 0,
+            next: VecDeque::with_capacity(depth as usize),
+            owed: VecDeque::new(),
+            flushes: Vec::new(),
+            failed: Vec::new(),
+            done: Vec::with_capacity(depth as usize),
+        }))
+    }
+
+    fn handles(&self) -> Handles {
+        let of = |(index, member): (usize, &Arc<dyn Backend>)| {
+            member.handles().into_iter().map(move |(name, handle)| (format!("{index}/{name}"), handle))
+        };
+        self.members.iter().enumerate().flat_map(of).collect()
+    }
+}
+
+struct Member {
+    device: Box<dyn Device>,
+    start: u64,
+    end: u64,
+}
+
+/// A flush of several members.
+struct JointFlush {
+    tag: u64,
+    /// Members that have not answered.
+    left: usize,
+    /// The first failure.
+    result: Result<(), DeviceError>,
+}
+
+struct JoinedDevice {
+    info: DeviceInfo,
+    members: Vec<Member>,
+    depth: u32,
+    outstanding: u32,
+    /// Requests that go to one member together.
+    next: VecDeque<Request>,
+    /// Flushes of several members that some of them did not take yet.
+    owed: VecDeque<(usize, Request)>,
+    flushes: Vec<JointFlush>,
+    failed: Vec<Completion>,
+    done: Vec<Completion>,
+}
+
+impl JoinedDevice {
+    /// The member that a request is for; `None` for a flush of several.
+    fn member_of(&self, request: &Request) -> Result<Option<usize>, DeviceError> {
+        if request.op == Op::Flush && request.len == 0 {
+            return Ok(None);
+        }
+        in_range(&self.info, request)?;
+        let first = self.members.partition_point(|member| member.end <= request.offset);
+        match self.members.get(first) {
+            Some(member) if request.offset + request.len <= member.end => Ok(Some(first)),
+            Some(_) if request.op == Op::Flush => Ok(None),
+            _ => Err(DeviceError::OutOfRange),
+        }
+    }
+
+    /// Gives members the flushes that they did not take before; `false` if one of them still does not.
+    fn settle(&mut self) -> bool {
+        while let Some((index, request)) = self.owed.pop_front() {
+            self.next.push_back(request);
+            self.members[index].device.submit(&mut self.next);
+            if let Some(request) = self.next.pop_front() {
+                self.owed.push_front((index, request));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A flush that goes to every member that it touches.
+    fn flush(&mut self, request: &Request) {
+        let end = if request.len == 0 { u64::MAX } else { request.offset.saturating_add(request.len) };
+        let touched = |member: &Member| request.len == 0 || request.offset < member.end && member.start < end;
+        let all: Vec<usize> = (0..self.members.len()).filter(|at| touched(&self.members[*at])).collect();
+        self.flushes.push(JointFlush { tag: request.tag, left: all.len(), result: Ok(()) });
+        self.owed.extend(all.into_iter().map(|index| {
+            let part = Request { buf: Buf::empty(), offset: 0, len: 0, ..*request };
+            (index, part)
+        }));
+    }
+}
+
+impl Device for JoinedDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        while self.settle() && self.outstanding < self.depth {
+            let Some(front) = batch.front() else { return };
+            let index = match self.member_of(front) {
+                Ok(Some(index)) => index,
+                Ok(None) => {
+                    let request = batch.pop_front().expect("there is a front");
+                    self.outstanding += 1;
+                    self.flush(&request);
+                    continue;
+                }
+                Err(error) => {
+                    let Request { tag, buf, .. } = batch.pop_front().expect("there is a front");
+                    self.outstanding += 1;
+                    self.failed.push(Completion { tag, buf, result: Err(error) });
+                    continue;
+                }
+            };
+            // All that follow it to the same member go together.
+            let start = self.members[index].start;
+            let room = self.depth - self.outstanding;
+            while (self.next.len() as u32) < room
+                && batch.front().is_some_and(|request| self.member_of(request) == Ok(Some(index)))
+            {
+                let mut request = batch.pop_front().expect("there is a front");
+                request.offset -= start;
+                self.next.push_back(request);
+            }
+            let offered = self.next.len() as u32;
+            self.members[index].device.submit(&mut self.next);
+            self.outstanding += offered - self.next.len() as u32;
+            if !self.next.is_empty() {
+                while let Some(mut request) = self.next.pop_back() {
+                    request.offset += start;
+                    batch.push_front(request);
+                }
+                return;
+            }
+        }
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        self.settle();
+        let before = done.len();
+        done.append(&mut self.failed);
+        for member in &mut self.members {
+            member.device.poll(&mut self.done);
+            for completion in self.done.drain(..) {
+                let Some(at) = self.flushes.iter().position(|flush| flush.tag == completion.tag) else {
+                    done.push(completion);
+                    continue;
+                };
+                let flush = &mut self.flushes[at];
+                flush.left -= 1;
+                flush.result = flush.result.and(completion.result);
+                if flush.left == 0 {
+                    let JointFlush { tag, result, .. } = self.flushes.swap_remove(at);
+                    done.push(Completion { tag, buf: completion.buf, result });
+                }
+            }
+        }
+        self.outstanding -= (done.len() - before) as u32;
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    fn deadline(&self) -> Nanos {
+        if !self.failed.is_empty() {
+            return Nanos(0);
+        }
+        let deadlines = self.members.iter().map(|member| member.device.deadline());
+        deadlines.min().unwrap_or(Nanos::MAX)
+    }
+
+    fn cancel(&mut self, tag: u64) {
+        self.members.iter_mut().for_each(|member| member.device.cancel(tag));
+    }
+
+    fn health(&self) -> Health {
+        let mut all = Health::default();
+        for member in &self.members {
+            let Health { retries, timeouts, reconnects, trouble } = member.device.health();
+            all.retries += retries;
+            all.timeouts += timeouts;
+            all.reconnects += reconnects;
+            all.trouble =
+                all.trouble.or_else(|| trouble.map(|what| format!("{}: {what}", member.device.info().name)));
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{RingConfig, open_url};
+
+    fn request(tag: u64, op: Op, offset: u64, len: u64, buf: Buf) -> Request {
+        Request { tag, op, offset, len, buf, force_unit_access: false }
+    }
+
+    fn finish(device: &mut dyn Device, ring: &Ring) -> Vec<Completion> {
+        let mut done = Vec::new();
+        while device.outstanding() > 0 {
+            ring.enter(device.deadline()).unwrap();
+            device.poll(&mut done);
+        }
+        done.sort_by_key(|completion| completion.tag);
+        done
+    }
+
+    #[test]
+    fn each_member_has_its_place_and_none_is_crossed() {
+        let joined = open_url("join:[memory:64KiB],[memory:1MiB?block=4096],[memory:64KiB]").unwrap();
+        assert_eq!((joined.info().size_bytes, joined.info().block_bytes), (128 * 1024 + (1 << 20), 4096));
+        let ring = Ring::new(RingConfig::default()).unwrap();
+        let mut device = joined.open(&ring, 8).unwrap();
+        let buf = |byte: u8| {
+            let mut buf = ring.pool().take(4096);
+            buf.fill(byte);
+            buf
+        };
+        let places = [0, 60 << 10, 64 << 10, (64 << 10) + (1 << 20), (124 << 10) + (1 << 20)];
+        let mut batch = VecDeque::new();
+        for (tag, offset) in places.into_iter().enumerate() {
+            batch.push_back(request(tag as u64, Op::Write, offset, 4096, buf(tag as u8 + 1)));
+        }
+        batch.push_back(request(5, Op::Read, 60 << 10, 8192, ring.pool().take(8192)));
+        batch.push_back(request(6, Op::Flush, 0, 0, Buf::empty()));
+        batch.push_back(request(7, Op::Read, 128 << 20, 4096, buf(0)));
+        device.submit(&mut batch);
+        assert_eq!((batch.len(), device.outstanding()), (0, 8));
+        let results: Vec<bool> =
+            finish(device.as_mut(), &ring).iter().map(|done| done.result.is_ok()).collect();
+        assert_eq!(results, [true, true, true, true, true, false, true, false]);
+        for (tag, offset) in places.into_iter().enumerate() {
+            batch.push_back(request(tag as u64, Op::Read, offset, 4096, buf(0)));
+        }
+        device.submit(&mut batch);
+        for (tag, done) in finish(device.as_mut(), &ring).iter().enumerate() {
+            assert!(done.buf[..4096].iter().all(|byte| *byte == tag as u8 + 1), "{tag}");
+        }
+    }
+
+    /// What one member does not take holds up what is for another, so that the order stays.
+    #[test]
+    fn requests_stay_in_order() {
+        let joined = open_url("join:[memory:64KiB],[memory:64KiB]").unwrap();
+        let ring = Ring::new(RingConfig::default()).unwrap();
+        let mut device = joined.open(&ring, 3).unwrap();
+        let reads = (0..6).map(|tag| request(tag, Op::Read, (tag % 2) << 16, 512, ring.pool().take(512)));
+        let mut batch: VecDeque<Request> = reads.collect();
+        device.submit(&mut batch);
+        let left: Vec<u64> = batch.iter().map(|request| request.tag).collect();
+        assert_eq!((left, device.outstanding()), (vec![3, 4, 5], 3));
+        assert_eq!(batch[0].offset, 1 << 16);
+        finish(device.as_mut(), &ring);
+    }
+
+    #[test]
+    fn what_cannot_be_joined_is_refused() {
+        for url in
+            ["join:", "join:[memory:1MiB", "join:memory:1MiB", "join:[memory:512B],[memory:1MiB?block=4096]"]
+        {
+            assert!(open_url(url).is_err(), "{url}");
+        }
+    }
+}
