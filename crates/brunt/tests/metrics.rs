@@ -225,6 +225,17 @@ fn a_target_is_watched() {
     });
     let page = scrape(address);
     lint(&page);
+    // What the dashboard asks of a target is on the page.
+    let dashboard = std::fs::read_to_string(root().join("docs/grafana.json")).expect("the dashboard");
+    let names = dashboard.match_indices("brunt_target_").map(|(at, _)| {
+        dashboard[at..].split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().expect("a name")
+    });
+    let mut asked = 0;
+    for name in names {
+        asked += 1;
+        assert!(page.contains(&format!("# TYPE {name} ")), "docs/grafana.json asks for {name}\n{page}");
+    }
+    assert!(asked >= 9, "{asked}");
     let check = |sample: String, expected: f64| {
         assert_eq!(value(&page, &sample), Some(expected), "{sample}\n{page}");
     };
