@@ -27,8 +27,31 @@ impl Experiment {
                 workload.interval = Span(fitting(time));
             }
         }
+        self.settle_together(source);
         if let Some(time) = shortest.filter(|_| !source.has(&["probes", "interval"])) {
             self.probes.interval = Span(fitting(time));
+        }
+    }
+
+    /// Jobs that run at once are looked at together: at the interval that one of them states, otherwise at that of the
+    /// shortest.
+    fn settle_together(&mut self, source: &Source<'_>) {
+        let is_stated = |name: &str| source.has(&["workloads", name, "interval"]);
+        // A workload may be in several groups, whose intervals are one then.
+        for _ in 0..self.together.len() {
+            for group in self.together.values() {
+                let names = || group.jobs.iter().map(|job| job.workload.as_str());
+                let intervals = |stated: bool| {
+                    let of = names().filter(move |name| is_stated(name) == stated);
+                    of.filter_map(|name| self.workloads.get(name)).map(|workload| workload.interval).min()
+                };
+                let Some(interval) = intervals(true).or(intervals(false)) else { continue };
+                for name in names().filter(|name| !is_stated(name)) {
+                    if let Some(workload) = self.workloads.get_mut(name) {
+                        workload.interval = interval;
+                    }
+                }
+            }
         }
     }
 }
@@ -65,5 +88,22 @@ mod tests {
         check("stop = { requests = 100 }", "", ("1s", "1s"));
         check("interval = \"1s\"\nstop = { time = \"2s\" }", "", ("1s", "100ms"));
         check("stop = { time = \"2s\" }", "[probes]\ninterval = \"0s\"", ("100ms", "0"));
+    }
+
+    /// Jobs that run at once have one interval, whatever their lengths and whichever of them states it.
+    #[test]
+    fn jobs_at_once_have_one_interval() {
+        let check = |stated: &str, expected: &str| {
+            let text = format!(
+                "name = \"x\"\n[targets.m]\nurl = \"memory:1MiB\"\n[workloads.a]\nstop = {{ time = \"2s\" }}\n\
+                 [workloads.b]\nstop = {{ time = \"4s\" }}\n{stated}[together.t]\njobs = [\n\
+                 {{ workload = \"a\", target = \"m\" }},\n{{ workload = \"b\", target = \"m\" }},\n]\n"
+            );
+            let experiment = Experiment::parse("x.toml", &text).expect(stated);
+            let intervals = ["a", "b"].map(|name| experiment.workloads[name].interval.to_string());
+            assert_eq!(intervals, [expected; 2], "{stated}");
+        };
+        check("", "100ms");
+        check("interval = \"500ms\"\n", "500ms");
     }
 }
