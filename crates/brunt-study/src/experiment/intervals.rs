@@ -7,6 +7,7 @@ use brunt_core::Span;
 
 use super::Experiment;
 use super::mistake::Source;
+use super::together::TogetherEntry;
 
 /// Looks at a run of a known length.
 const LOOKS: u32 = 20;
@@ -34,7 +35,7 @@ impl Experiment {
     }
 
     /// Jobs that run at once are looked at together: at the interval that one of them states, otherwise at that of the
-    /// shortest.
+    /// shortest, or at a round one below it that delayed jobs begin at.
     fn settle_together(&mut self, source: &Source<'_>) {
         let is_stated = |name: &str| source.has(&["workloads", name, "interval"]);
         // A workload may be in several groups, whose intervals are one then.
@@ -45,7 +46,10 @@ impl Experiment {
                     let of = names().filter(move |name| is_stated(name) == stated);
                     of.filter_map(|name| self.workloads.get(name)).map(|workload| workload.interval).min()
                 };
-                let Some(interval) = intervals(true).or(intervals(false)) else { continue };
+                let Some(interval) = intervals(true).or_else(|| Some(beginning(group, intervals(false)?)))
+                else {
+                    continue;
+                };
                 for name in names().filter(|name| !is_stated(name)) {
                     if let Some(workload) = self.workloads.get_mut(name) {
                         workload.interval = interval;
@@ -53,6 +57,19 @@ impl Experiment {
                 }
             }
         }
+    }
+}
+
+/// The longest round interval up to this one at whose multiples all jobs of a group begin, if some begin later.
+fn beginning(group: &TogetherEntry, interval: Span) -> Span {
+    let delays = || group.jobs.iter().filter_map(|job| job.start_delay);
+    let fits = |millis: &u64| {
+        let round = Duration::from_millis(*millis);
+        round <= interval.0 && delays().all(|delay| delay.0.as_nanos().is_multiple_of(round.as_nanos()))
+    };
+    match [1000, 500, 250, 200, 100, 50].into_iter().find(fits) {
+        Some(millis) if delays().next().is_some() => Span(Duration::from_millis(millis)),
+        _ => interval,
     }
 }
 
@@ -93,17 +110,19 @@ mod tests {
     /// Jobs that run at once have one interval, whatever their lengths and whichever of them states it.
     #[test]
     fn jobs_at_once_have_one_interval() {
-        let check = |stated: &str, expected: &str| {
+        let check = |time: &str, stated: &str, delay: &str, expected: &str| {
             let text = format!(
-                "name = \"x\"\n[targets.m]\nurl = \"memory:1MiB\"\n[workloads.a]\nstop = {{ time = \"2s\" }}\n\
+                "name = \"x\"\n[targets.m]\nurl = \"memory:1MiB\"\n[workloads.a]\nstop = {{ time = \"{time}\" }}\n\
                  [workloads.b]\nstop = {{ time = \"4s\" }}\n{stated}[together.t]\njobs = [\n\
-                 {{ workload = \"a\", target = \"m\" }},\n{{ workload = \"b\", target = \"m\" }},\n]\n"
+                 {{ workload = \"a\", target = \"m\"{delay} }},\n{{ workload = \"b\", target = \"m\" }},\n]\n"
             );
             let experiment = Experiment::parse("x.toml", &text).expect(stated);
             let intervals = ["a", "b"].map(|name| experiment.workloads[name].interval.to_string());
-            assert_eq!(intervals, [expected; 2], "{stated}");
+            assert_eq!(intervals, [expected; 2], "{time} {stated} {delay}");
         };
-        check("", "100ms");
-        check("interval = \"500ms\"\n", "500ms");
+        check("2s", "", "", "100ms");
+        check("2s", "interval = \"500ms\"\n", "", "500ms");
+        check("1500ms", "", "", "70ms");
+        check("1500ms", "", ", start_delay = \"1s\"", "50ms");
     }
 }

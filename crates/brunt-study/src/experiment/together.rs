@@ -296,7 +296,7 @@ queue_depth = [1, 8]
         );
         check("target = \"log\"", "target = \"lag\"", 16, "no target lag there are disk, log");
         check("name = \"second\"", "name = \"reader\"", 16, "two jobs are called reader");
-        check("start_delay = \"1s\"", "start_delay = \"1500ms\"", 16, "no multiple");
+        check("start_delay = \"1s\"", "start_delay = \"1501ms\"", 16, "no multiple");
         check("start_delay = \"1s\"", "startdelay = \"1s\"", 18, "did you mean start_delay?");
         check("[together.mixed]", "[together.reader]", 15, "a workload and several");
         check(
