@@ -11,7 +11,7 @@ use brunt_lake::{Batch, Column, Table, TableReader};
 
 use crate::error::TraceError;
 use crate::record::{BlockRequest, Devices, TraceOp};
-use crate::tables::{Row, count, int, made};
+use crate::tables::{TableRow, count, int, made};
 
 /// What is asked for of the operations of a captured trace.
 pub(crate) const CAPTURED: Table = Table {
@@ -99,7 +99,7 @@ pub(crate) fn requests(
     batch: &Batch,
     devices: &mut Devices,
     forced: &mut ForcedCommands,
-    each: &mut dyn FnMut(Row),
+    each: &mut dyn FnMut(TableRow),
 ) {
     let (ids, times) = (batch.ints("record_id"), batch.ints("request_first"));
     for ((row, time_ns), name) in times.iter().enumerate().zip(batch.texts("operation")) {
@@ -114,7 +114,7 @@ pub(crate) fn requests(
             _ => None,
         };
         let Some((file, op, offset, asked)) = found else {
-            each(Row::Other);
+            each(TableRow::Other);
             continue;
         };
         let request = || {

@@ -77,12 +77,12 @@ impl crate::Decode for NoFile {
 pub(crate) struct TableFormat {
     format: Format,
     table: &'static Table,
-    rows: fn(&Batch, &mut Devices, &mut ForcedCommands, &mut dyn FnMut(Row)),
+    rows: fn(&Batch, &mut Devices, &mut ForcedCommands, &mut dyn FnMut(TableRow)),
     /// Its rows are in the order of completion.
     by_completion: bool,
 }
 
-pub(crate) enum Row {
+pub(crate) enum TableRow {
     Request(BlockRequest),
     /// Nothing that moves blocks.
     Other,
@@ -166,9 +166,9 @@ impl RequestSource for TableSource {
         (self.format.rows)(batch, devices, &mut self.forced, &mut |row| {
             *number += 1;
             match row {
-                Row::Request(request) => requests.push(request),
-                Row::Other => {}
-                Row::Damaged => damaged.push(DamagedRow { row: *number }),
+                TableRow::Request(request) => requests.push(request),
+                TableRow::Other => {}
+                TableRow::Damaged => damaged.push(DamagedRow { row: *number }),
             }
         });
         Ok(true)
@@ -207,7 +207,12 @@ pub(crate) fn count(value: Option<i64>) -> Option<u64> {
     value.and_then(|value| u64::try_from(value).ok())
 }
 
-fn block_requests(batch: &Batch, devices: &mut Devices, _: &mut ForcedCommands, each: &mut dyn FnMut(Row)) {
+fn block_requests(
+    batch: &Batch,
+    devices: &mut Devices,
+    _: &mut ForcedCommands,
+    each: &mut dyn FnMut(TableRow),
+) {
     let (times, fua) = (batch.ints("time_ns"), batch.bools("fua"));
     let (offsets, lengths) = (batch.ints("offset_bytes"), batch.ints("len_bytes"));
     for (row, (device, op)) in batch.texts("device").zip(batch.texts("op")).enumerate() {
@@ -226,11 +231,16 @@ fn block_requests(batch: &Batch, devices: &mut Devices, _: &mut ForcedCommands, 
     }
 }
 
-fn result_requests(batch: &Batch, devices: &mut Devices, _: &mut ForcedCommands, each: &mut dyn FnMut(Row)) {
+fn result_requests(
+    batch: &Batch,
+    devices: &mut Devices,
+    _: &mut ForcedCommands,
+    each: &mut dyn FnMut(TableRow),
+) {
     let (runs, offsets, lengths) = (batch.ints("run"), batch.ints("offset_bytes"), batch.ints("len_bytes"));
     for (row, op) in batch.texts("op").enumerate() {
         let Some(sent) = int(batch, "sent_ns", row) else {
-            each(Row::Other);
+            each(TableRow::Other);
             continue;
         };
         let request = || {
@@ -244,8 +254,8 @@ fn result_requests(batch: &Batch, devices: &mut Devices, _: &mut ForcedCommands,
     }
 }
 
-pub(crate) fn made(request: impl FnOnce() -> Option<BlockRequest>) -> Row {
-    request().map_or(Row::Damaged, Row::Request)
+pub(crate) fn made(request: impl FnOnce() -> Option<BlockRequest>) -> TableRow {
+    request().map_or(TableRow::Damaged, TableRow::Request)
 }
 
 #[cfg(test)]

@@ -188,25 +188,7 @@ impl Driver {
         let mut directions = [Direction::There, Direction::Back].into_iter();
         let mut lanes = settings.map(|settings| {
             let direction = directions.next().expect("one for each of the settings");
-            let this = direction as usize;
-            let mut slow_close = SlowClose::default();
-            slow_close.change(settings.slow_close.0, Nanos(0));
-            Lane {
-                direction,
-                from: fds[this],
-                out: Merger::new(fds[1 - this]),
-                is_at_most_a_line: settings.is_at_most_a_line(),
-                rules: Rules::new(settings, direction_seed(seed, this as u64)),
-                parted: Vec::new(),
-                slow_close,
-                under_way: Schedule::new(),
-                held_bytes: 0,
-                held_bytes_max,
-                looked: Nanos(0),
-                buffer: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
-                spare: Spare::default(),
-                seen: 0,
-            }
+            Lane::new(direction, fds, settings, seed, held_bytes_max)
         });
         let polled = [fds[0], fds[1], control.wake.as_raw_fd()];
         let start = clock.now();
@@ -254,6 +236,35 @@ impl Driver {
 }
 
 impl Lane {
+    /// The lane of one direction between the two taps.
+    fn new(
+        direction: Direction,
+        fds: [RawFd; 2],
+        settings: Settings,
+        seed: u64,
+        held_bytes_max: usize,
+    ) -> Lane {
+        let this = direction as usize;
+        let mut slow_close = SlowClose::default();
+        slow_close.change(settings.slow_close.0, Nanos(0));
+        Lane {
+            direction,
+            from: fds[this],
+            out: Merger::new(fds[1 - this]),
+            is_at_most_a_line: settings.is_at_most_a_line(),
+            rules: Rules::new(settings, direction_seed(seed, this as u64)),
+            parted: Vec::new(),
+            slow_close,
+            under_way: Schedule::new(),
+            held_bytes: 0,
+            held_bytes_max,
+            looked: Nanos(0),
+            buffer: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
+            spare: Spare::default(),
+            seen: 0,
+        }
+    }
+
     /// Takes over what changed.
     fn change(&mut self, shared: &Shared, clock: &Clock, resets: &mut Resetter) {
         if shared.asked.load(Ordering::Acquire) == self.seen {

@@ -251,6 +251,38 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
             response.mean_us, response.p50_us, response.p99_us, response.max_us
         ));
     }
+    print_timing(fidelity, output);
+    output.line(format_args!(
+        "order        {} reordered ({} on the same blocks), {} conflicts ({})",
+        count(fidelity.reordered),
+        count(fidelity.reordered_overlapping),
+        count(fidelity.conflicts.requests),
+        fidelity.conflicts.rule
+    ));
+    if fidelity.forced.planned > 0 {
+        let (sent, planned) = (count(fidelity.forced.sent), count(fidelity.forced.planned));
+        output.line(format_args!("FUA          {sent} of {planned} writes sent with it"));
+    }
+    for told in &fidelity.devices {
+        let name = told.device.as_deref().unwrap_or("all others");
+        let p99 =
+            told.issue_error.as_ref().map_or("-".to_string(), |error| format!("{:.1} µs", error.p99_us));
+        output.line(format_args!(
+            "device       {name}: {} of {} sent, issue error p99 {p99}, {} late",
+            count(told.sent),
+            count(told.planned),
+            count(told.late)
+        ));
+    }
+    for (why, rows) in &fidelity.rows {
+        output.line(format_args!("rows         {} {why}", count(*rows)));
+    }
+    output.line(format_args!("digest       {} (trace {})", fidelity.digests.sent, fidelity.digests.trace));
+}
+
+/// When requests were sent, beside when they should have been.
+fn print_timing(fidelity: &ReplayFidelity, output: &Output) {
+    let count = |count: u64| format_grouped(count as f64);
     if let Some(error) = &fidelity.issue_error {
         output.line(format_args!(
             "issue error  mean {:.1} µs, p50 {:.1} µs, p99 {:.1} µs, max {:.1} µs",
@@ -278,30 +310,4 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
             gaps.ks, gaps.ks_beyond_slack, gaps.by_chance
         ));
     }
-    output.line(format_args!(
-        "order        {} reordered ({} on the same blocks), {} conflicts ({})",
-        count(fidelity.reordered),
-        count(fidelity.reordered_overlapping),
-        count(fidelity.conflicts.requests),
-        fidelity.conflicts.rule
-    ));
-    if fidelity.forced.planned > 0 {
-        let (sent, planned) = (count(fidelity.forced.sent), count(fidelity.forced.planned));
-        output.line(format_args!("FUA          {sent} of {planned} writes sent with it"));
-    }
-    for told in &fidelity.devices {
-        let name = told.device.as_deref().unwrap_or("all others");
-        let p99 =
-            told.issue_error.as_ref().map_or("-".to_string(), |error| format!("{:.1} µs", error.p99_us));
-        output.line(format_args!(
-            "device       {name}: {} of {} sent, issue error p99 {p99}, {} late",
-            count(told.sent),
-            count(told.planned),
-            count(told.late)
-        ));
-    }
-    for (why, rows) in &fidelity.rows {
-        output.line(format_args!("rows         {} {why}", count(*rows)));
-    }
-    output.line(format_args!("digest       {} (trace {})", fidelity.digests.sent, fidelity.digests.trace));
 }
