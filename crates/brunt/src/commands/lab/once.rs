@@ -21,7 +21,7 @@ const END_TIME: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
 pub struct OnceArgs {
-    /// Experiment file (TOML) with a [lab] section
+    /// Experiment file (TOML) with a `[lab]` section
     experiment: PathBuf,
     /// Host to run the command on [default: the workers' host]
     #[arg(long, value_name = "HOST")]

@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(100);
     after_help = "Examples:\n  # hosts, links and targets as the file has them\n  brunt lab up lab-wan.toml\n\n  # twice at once, one farther away\n  brunt lab up lab-wan.toml --name far --delay 50ms"
 )]
 pub struct UpArgs {
-    /// Experiment file (TOML) with a [lab] section
+    /// Experiment file (TOML) with a `[lab]` section
     experiment: PathBuf,
     /// Name of the lab [default: the file's, without its ending]
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! From a [`Plan`] to what a server serves: portals, users, logical units. Called when the target starts and when its
+//! From a [`TargetFile`] to what a server serves: portals, users, logical units. Called when the target starts and when its
 //! file is read again. The one rule: nothing is served before everything was checked and opened.
 
 use std::collections::BTreeMap;
