@@ -192,6 +192,19 @@ impl Histogram {
         (!self.is_empty()).then(|| below as f64 / self.count as f64)
     }
 
+    /// How many are at or below each of `bounds`, which ascend. A bucket counts as a whole, where it ends: those of powers
+    /// of two have no bucket on both sides.
+    pub fn counts_up_to(&self, bounds: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+        let mut buckets = self.buckets().peekable();
+        let mut below = 0;
+        bounds.map(move |bound| {
+            while let Some((_, count)) = buckets.next_if(|(high, _)| high.0 <= bound) {
+                below += count;
+            }
+            below
+        })
+    }
+
     /// Every bucket that counted something, shortest first: its longest latency and its count. What
     /// a file keeps, and what [`Histogram::record_bucket`] takes back.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> + '_ {

@@ -29,18 +29,9 @@ impl OperationLatency {
         self.0.merge(&other.0);
     }
 
-    /// How many were shorter than each of `limits`, which ascend and are powers of two, in nanoseconds.
-    pub fn counts_below(&self, limits: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let mut buckets = self.0.buckets().peekable();
-        let mut below = 0;
-        let count = |limit: u64| {
-            // Buckets end at powers of two, so that none is on both sides.
-            while let Some((_, count)) = buckets.next_if(|(high, _)| high.0 < limit) {
-                below += count;
-            }
-            below
-        };
-        limits.into_iter().map(count).collect()
+    /// How many took as long as each of `bounds`, which ascend and are powers of two, in nanoseconds, or less.
+    pub fn counts_up_to(&self, bounds: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+        self.0.counts_up_to(bounds)
     }
 }
 
@@ -89,8 +80,8 @@ mod tests {
             }
             assert_eq!((latency.count(), latency.max_ns()), (10_000, 9_731_113));
             assert_eq!(latency.sum_ns(), 9000 * 106_411 + 1000 * 9_731_113);
-            let octaves = [16, 17, 23, 24].map(|octave| 1 << octave);
-            assert_eq!(latency.counts_below(octaves), [0, 9000, 9000, 10_000]);
+            let octaves = [16, 17, 23, 24].into_iter().map(|octave| 1 << octave);
+            assert!(latency.counts_up_to(octaves).eq([0, 9000, 9000, 10_000]));
         }
     }
 }

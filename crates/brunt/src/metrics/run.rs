@@ -280,7 +280,8 @@ impl RunState {
                 let labels = [labels, &[("op", kind.name())]].concat();
                 let histogram = value(op);
                 let sum = histogram.sum_nanos() as f64 * 1e-9;
-                page.latencies(name, &labels, below(histogram), histogram.count(), sum);
+                let below = histogram.counts_up_to(bounds());
+                page.latencies(name, &labels, below, histogram.count(), sum);
             }
         }
         let name = "brunt_run_response_percentile_seconds";
@@ -297,18 +298,6 @@ impl RunState {
             }
         }
     }
-}
-
-/// How many are at or below each bound. Buckets end at powers of two, so that none is on both sides.
-fn below(histogram: &Histogram) -> impl Iterator<Item = u64> + '_ {
-    let mut buckets = histogram.buckets().peekable();
-    let mut below = 0;
-    bounds().map(move |bound| {
-        while let Some((_, count)) = buckets.next_if(|(high, _)| high.0 <= bound) {
-            below += count;
-        }
-        below
-    })
 }
 
 fn stopped_name(stopped: Stopped) -> &'static str {

@@ -92,7 +92,7 @@ fn operations(page: &mut MetricsPage, picture: &Picture) {
     page.metric(name, MetricKind::Histogram, "From the call's first byte to the reply's.");
     for operation in &glance.operations {
         let (labels, latency) = ([("operation", operation.name)], &operation.latency);
-        let below = latency.counts_below(bounds());
-        page.latencies(name, &labels, below.into_iter(), latency.count(), latency.sum_ns() as f64 * 1e-9);
+        let below = latency.counts_up_to(bounds());
+        page.latencies(name, &labels, below, latency.count(), latency.sum_ns() as f64 * 1e-9);
     }
 }
