@@ -3,11 +3,17 @@
 //!
 //! The rule: nothing is guessed; what is missing, doubled or unknown is refused.
 
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
 /// Most columns of a row; those after it are not looked at.
 pub const COLUMNS_MAX: u8 = 64;
 
 /// Which column means what; columns count from 0 here, and from 1 where people write them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct ColumnMap {
     /// The time of a request, if there is one.
     pub time: Option<u8>,
@@ -95,6 +101,53 @@ impl ColumnMap {
     }
 }
 
+impl FromStr for ColumnMap {
+    type Err = ColumnsError;
+    fn from_str(text: &str) -> Result<ColumnMap, ColumnsError> {
+        ColumnMap::parse(text)
+    }
+}
+
+impl TryFrom<String> for ColumnMap {
+    type Error = ColumnsError;
+    fn try_from(text: String) -> Result<ColumnMap, ColumnsError> {
+        ColumnMap::parse(&text)
+    }
+}
+
+impl From<ColumnMap> for String {
+    fn from(map: ColumnMap) -> String {
+        map.to_string()
+    }
+}
+
+/// As [`ColumnMap::parse`] reads it.
+impl fmt::Display for ColumnMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "obj-id-col={}", self.object + 1)?;
+        let others = [
+            ("time-col", self.time),
+            ("obj-size-col", self.size),
+            ("op-col", self.op),
+            ("tenant-col", self.tenant),
+        ];
+        for (key, column) in others {
+            column.map_or(Ok(()), |column| write!(f, ", {key}={}", column + 1))?;
+        }
+        let unit = TIME_UNITS.iter().find(|(_, unit_ns)| *unit_ns == self.time_unit_ns);
+        unit.map_or(Ok(()), |(name, _)| write!(f, ", time-unit={name}"))?;
+        match self.delimiter {
+            b'\t' => f.write_str(", delimiter=tab")?,
+            b',' => {}
+            other => write!(f, ", delimiter={}", char::from(other))?,
+        }
+        self.header.map_or(Ok(()), |header| write!(f, ", has-header={header}"))
+    }
+}
+
+/// Nanoseconds of the units of time.
+const TIME_UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+
 /// What was written so far.
 #[derive(Default)]
 struct Found {
@@ -139,14 +192,9 @@ impl Found {
                 once(&mut self.is_number, true, "obj-id-is-num")
             }
             "time-unit" => {
-                let unit = match value {
-                    "s" => 1_000_000_000,
-                    "ms" => 1_000_000,
-                    "us" => 1_000,
-                    "ns" => 1,
-                    _ => return Err(wrong("time-unit", value, "s, ms, us or ns")),
-                };
-                once(&mut self.unit, unit, "time-unit")
+                let unit = TIME_UNITS.iter().find(|(name, _)| *name == value);
+                let (_, unit_ns) = unit.ok_or_else(|| wrong("time-unit", value, "s, ms, us or ns"))?;
+                once(&mut self.unit, *unit_ns, "time-unit")
             }
             _ => Err(ColumnsError::UnknownKey(key.into())),
         }
@@ -201,7 +249,12 @@ mod tests {
     #[test]
     fn columns_are_said_as_in_libcachesim() {
         let plain = ColumnMap { op: None, ..ColumnMap::SAMPLE };
-        let check = |text: &str, expected| assert_eq!(ColumnMap::parse(text), expected, "{text}");
+        let check = |text: &str, expected: Result<ColumnMap, ColumnsError>| {
+            assert_eq!(ColumnMap::parse(text), expected, "{text}");
+            if let Ok(map) = expected {
+                assert_eq!(ColumnMap::parse(&map.to_string()), Ok(map), "{map}");
+            }
+        };
         check("time-col=2, obj-id-col=5, obj-size-col=4, obj-id-is-num=true", Ok(plain));
         check(
             "time-col=2,obj-id-col=5,obj-size-col=4,op-col=3,delimiter=,,has-header=true",

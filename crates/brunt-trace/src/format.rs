@@ -2,7 +2,10 @@
 //!
 //! The rule: no format is named here; their table is in [`crate::table`].
 
-use serde::Serialize;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::columns::ColumnMap;
 use crate::record::{BlockRequest, Devices, TraceOp};
@@ -21,6 +24,8 @@ pub struct Format {
     pub needs_op: bool,
     /// It is any table: [`FormatOptions::columns`] has to say what its columns mean. It is never found out.
     pub needs_columns: bool,
+    /// Options of [`crate::TraceReading`] that have an effect on it; others are refused.
+    pub takes: &'static [ReadingKey],
     /// The beginning of a file of it.
     pub example: &'static [u8],
     /// A decoder at the beginning of a file.
@@ -75,8 +80,42 @@ impl Default for FormatOptions {
     }
 }
 
+/// An option that only some formats take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadingKey {
+    /// [`crate::TraceReading::op`].
+    Op,
+    /// [`crate::TraceReading::block`].
+    Block,
+    /// [`crate::TraceReading::columns`].
+    Columns,
+    /// [`crate::TraceReading::jiffies`].
+    Jiffies,
+    /// [`crate::TraceReading::event`].
+    Event,
+}
+
+impl ReadingKey {
+    /// As written in a file, and after `--`.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReadingKey::Op => "op",
+            ReadingKey::Block => "block",
+            ReadingKey::Columns => "columns",
+            ReadingKey::Jiffies => "jiffies",
+            ReadingKey::Event => "event",
+        }
+    }
+}
+
+impl fmt::Display for ReadingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// A step of a request's way through Linux's block layer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum TracedEvent {
     /// Given to the block layer (Q): before merging and splitting.
@@ -86,15 +125,6 @@ pub enum TracedEvent {
     Dispatched,
     /// Answered by the device (C).
     Completed,
-}
-
-impl TracedEvent {
-    /// All of them, as users type them.
-    pub const NAMES: [(&'static str, TracedEvent); 3] = [
-        ("queued", TracedEvent::Queued),
-        ("dispatched", TracedEvent::Dispatched),
-        ("completed", TracedEvent::Completed),
-    ];
 }
 
 /// A row that could not be read.

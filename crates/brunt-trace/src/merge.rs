@@ -104,6 +104,10 @@ impl RequestSource for MergedTraces {
         Ok(!self.next.is_empty())
     }
 
+    fn formats(&self) -> Vec<&'static Format> {
+        self.traces.iter().flat_map(|trace| trace.reader.formats()).collect()
+    }
+
     fn format(&self) -> &'static Format {
         self.traces[0].reader.format()
     }

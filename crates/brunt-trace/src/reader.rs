@@ -165,6 +165,11 @@ impl TraceReader {
         self.source.format()
     }
 
+    /// The formats of all traces that are read as one.
+    pub fn formats(&self) -> Vec<&'static Format> {
+        self.source.formats()
+    }
+
     /// The devices so far.
     pub fn devices(&self) -> &Devices {
         &self.devices

@@ -26,6 +26,11 @@ pub(crate) trait RequestSource: Send {
     /// The format.
     fn format(&self) -> &'static Format;
 
+    /// The formats of all that is read.
+    fn formats(&self) -> Vec<&'static Format> {
+        vec![self.format()]
+    }
+
     /// Other events than requests.
     fn events(&self) -> Option<EventCounts>;
 

@@ -51,7 +51,17 @@ const RESULT_REQUESTS: Table = Table {
 
 const fn folder(name: &'static str, help: &'static str, note: &'static str) -> Format {
     let decoder = |_: &crate::FormatOptions| -> Box<dyn crate::Decode + Send> { Box::new(NoFile) };
-    Format { name, help, note, checked: true, needs_op: false, needs_columns: false, example: b"", decoder }
+    Format {
+        name,
+        help,
+        note,
+        checked: true,
+        needs_op: false,
+        needs_columns: false,
+        takes: &[],
+        example: b"",
+        decoder,
+    }
 }
 
 /// Folders are no files: as such, all of them is damaged.

@@ -71,6 +71,72 @@ fn mistakes_are_named_with_their_option() {
     assert!(said.contains("/nowhere/at/all"), "{said}");
     let said = refused(&["replay", trace, "null:64GiB", "--from", "1h"], 2);
     assert!(said.contains("--from"), "{said}");
+    let said = refused(&["replay", trace, "null:64GiB", "--block", "4k"], 2);
+    assert!(said.contains("--block: has no effect on blkreplay"), "{said}");
+    let said = refused(&["trace", "info", trace, "--event", "queued"], 2);
+    assert!(said.contains("--event: has no effect on blkreplay"), "{said}");
+}
+
+/// What a format leaves open is stated alike for a look at a trace, for its replay and in an experiment.
+#[test]
+fn what_a_format_leaves_open_is_stated() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("requests.csv");
+    let rows: String = (0..50).map(|row| format!("{},{},{}\n", row * 100, row * 7, 4096)).collect();
+    std::fs::write(&path, rows + "not a row\n").expect("a file");
+    let trace = path.to_str().expect("a plain path");
+    let columns = "time-col=1, obj-id-col=2, obj-size-col=3, time-unit=us";
+    let stated = ["--columns", columns, "--op", "write", "--block", "4k"];
+    let mut command = brunt();
+    let looked = json(&succeed(command.args(["--json", "trace", "info", trace]).args(stated), 20));
+    let end = 49 * 7 * 4096 + 4096;
+    assert_eq!(
+        (&looked["ops"]["write"]["requests"], &looked["footprint"]["end_bytes"]),
+        (&50.into(), &end.into())
+    );
+    let replay = |options: &[&str]| {
+        let mut command = brunt();
+        command.args(["--json", "replay", trace, "memory:1432KiB"]).args(options);
+        let answer = command.output().expect("the program runs");
+        json(&String::from_utf8_lossy(&answer.stdout))
+    };
+    let replayed = replay(&stated);
+    assert_eq!(replayed["requests"], 50, "{replayed}");
+    assert_eq!(replayed["fidelity"]["rows"]["left out: not readable"], 1, "{replayed}");
+    for (target, options, option, what) in [
+        ("memory:1MiB", &stated[..], "--map: ", "pack"),
+        ("memory:2MiB", &stated[..2], "--op: ", "read or write"),
+        ("memory:2MiB", &["--format", "csv"], "--columns: ", "obj-id-col"),
+        ("memory:2MiB", &["--columns", columns, "--op", "read", "--strict"], "--strict: ", "row 51"),
+    ] {
+        let said = refused(&[&["replay", trace, target], options].concat(), 2);
+        assert!(said.contains(option) && said.contains(what), "{said}");
+    }
+
+    let experiment = |reading: &str| {
+        let file = folder.path().join("stated.toml");
+        let text = format!(
+            "name = \"stated\"\nrepetitions = 1\n[targets.memory]\nurl = \"memory:2MiB\"\n[workloads.w]\n\
+             trace = \"requests.csv\"\nreading = {{ columns = \"{columns}\"{reading} }}\n"
+        );
+        std::fs::write(&file, text).expect("a file");
+        file
+    };
+    let (file, out) = (experiment(", op = \"write\", block = \"4k\""), folder.path().join("out"));
+    succeed(brunt().arg("run").arg(&file).arg("--out").arg(&out), 60);
+    let summary = json(&std::fs::read_to_string(out.join("summary.json")).expect("a summary"));
+    let digests = &summary["points"][0]["runs"][0]["replay"]["digests"];
+    assert_eq!(digests["sent"], replayed["fidelity"]["digests"]["sent"], "{summary}");
+    for (reading, said) in [
+        ("", "reading.op"),
+        (", op = \"write\", jiffies = 250", "reading.jiffies: has no effect on csv"),
+        (", op = \"write\", strict = true", "reading.strict"),
+        (", opp = \"write\"", "did you mean op?"),
+    ] {
+        let file = experiment(reading);
+        let answer = refused(&["run", "--check", file.to_str().expect("a plain path")], 2);
+        assert!(answer.contains(said), "{reading}: {answer}");
+    }
 }
 
 fn experiment(folder: &Path, keys: &str) -> PathBuf {

@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError, wrong};
+use crate::replay::settings::{AddressMap, Conflicts, ReplayContents, ReplayTiming};
 use brunt_block::{DeviceInfo, RingConfig};
 use brunt_core::{Size, Span};
 use brunt_result::OpKind;
 use brunt_result::choice::RingMode;
+use brunt_trace::TraceReading;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError, wrong};
-use crate::replay::settings::{AddressMap, Conflicts, ReplayContents, ReplayTiming};
 
 /// Deepest queue of one worker.
 pub const QUEUE_DEPTH_MAX: u32 = 4096;
@@ -98,6 +98,10 @@ pub struct Workload {
     /// With a trace: the name of its format, where that cannot be found out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
+    /// With a trace: what its format leaves open, and how its rows are read; the options of `brunt trace` of the same
+    /// names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reading: Option<TraceReading>,
     /// With a trace: how many times as fast as it was; default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
@@ -165,6 +169,7 @@ impl Default for Workload {
             record_requests: false,
             trace: None,
             format: None,
+            reading: None,
             speed: None,
             timing: None,
             map: None,

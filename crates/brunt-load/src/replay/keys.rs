@@ -17,6 +17,7 @@ impl Workload {
         let duration = |span: Option<Span>| span.map(|span| span.0);
         Some(ReplaySettings {
             format: self.format.clone(),
+            reading: self.reading.clone().unwrap_or_default(),
             speed: self.speed.unwrap_or(plain.speed),
             timing: self.timing.unwrap_or_default(),
             map: self.map.unwrap_or_default(),
@@ -39,6 +40,7 @@ impl Workload {
         let Some(settings) = self.replay() else {
             let stated = [
                 ("format", self.format.is_some()),
+                ("reading", self.reading.is_some()),
                 ("speed", self.speed.is_some()),
                 ("timing", self.timing.is_some()),
                 ("map", self.map.is_some()),
@@ -99,9 +101,15 @@ mod tests {
         check(
             "trace = \"x\"\nformat = \"spc\"\nspeed = 15.0\ntiming = \"dependency\"\nmap = \"pack\"\n\
              from = \"1m\"\nfor = \"1h\"\nloop = 3\ndevices = { \"0\" = \"disk\" }\n\
-             conflicts = \"hold-back\"\ncontents = \"data\"\nspin = \"0\"",
+             conflicts = \"hold-back\"\ncontents = \"data\"\nspin = \"0\"\n\
+             reading = { strict = true, sort = true, block = \"4k\" }",
             None,
         );
+        let columns = "trace = \"x\"\nreading = { columns = \"obj-id-col=2, time-unit=us\", op = \"write\" }";
+        check(columns, None);
+        check("trace = \"x\"\nreading = { event = \"queued\" }", None);
+        check("trace = \"x\"\nformat = \"dtb\"\nreading = { event = \"queued\" }", Some("reading.event"));
+        check("reading = { strict = true }\nstop = { time = \"1s\" }", Some("reading"));
         check("speed = 2.0\nstop = { time = \"1s\" }", Some("speed"));
         check("for = \"1s\"\nstop = { time = \"1s\" }", Some("for"));
         check("trace = \"x\"\nread = 0.5", Some("read"));

@@ -91,8 +91,8 @@ impl ReplayLoad {
     #[must_use]
     pub fn sharing(mut self, other: &ReplayLoad) -> ReplayLoad {
         let part = |load: &ReplayLoad| {
-            let ReplaySettings { trace, format, map, from, length, .. } = load.settings.clone();
-            (trace, format, map, from, length, load.routes.clone())
+            let ReplaySettings { trace, format, reading, map, from, length, .. } = load.settings.clone();
+            (trace, format, reading, map, from, length, load.routes.clone())
         };
         if part(&self) == part(other) {
             self.survey = Arc::clone(&other.survey);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use brunt_core::Span;
-use brunt_trace::{FORMATS, Format, format_named};
+use brunt_trace::{FORMATS, ReadOptions, ReadingError, ReadingKey, TraceReading, format_named};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -136,6 +136,8 @@ pub struct ReplaySettings {
     pub trace: PathBuf,
     /// The name of its format, if that is stated.
     pub format: Option<String>,
+    /// How else it is read.
+    pub reading: TraceReading,
     /// How many times as fast as the trace.
     pub speed: f64,
     /// When requests are due.
@@ -164,6 +166,7 @@ impl ReplaySettings {
         ReplaySettings {
             trace,
             format: None,
+            reading: TraceReading::default(),
             speed: 1.0,
             timing: ReplayTiming::default(),
             map: AddressMap::default(),
@@ -191,6 +194,7 @@ impl ReplaySettings {
             let known: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
             wrong("format", format!("{name} is not a format of traces; known are {}", known.join(", ")))?;
         }
+        self.read_options()?;
         if !(self.speed > 0.0 && self.speed <= 1e6) {
             wrong("speed", format!("{} is not above 0 and at most 1000000", self.speed))?;
         }
@@ -209,9 +213,28 @@ impl ReplaySettings {
         Ok(())
     }
 
-    /// The stated format.
-    pub fn stated_format(&self) -> Option<&'static Format> {
-        self.format.as_deref().and_then(format_named)
+    /// How the trace is opened.
+    ///
+    /// # Errors
+    /// The first key of `reading` that makes no sense.
+    pub(super) fn read_options(&self) -> Result<ReadOptions, WorkloadError> {
+        self.reading.options(self.format.as_deref().and_then(format_named)).map_err(wrong_reading)
+    }
+}
+
+/// A mistake in how a trace is to be read, at its key.
+pub(super) fn wrong_reading(error: ReadingError) -> WorkloadError {
+    WorkloadError { key: reading_key(error.key), what: error.what }
+}
+
+/// Where a workload states it.
+pub(super) fn reading_key(key: ReadingKey) -> &'static str {
+    match key {
+        ReadingKey::Op => "reading.op",
+        ReadingKey::Block => "reading.block",
+        ReadingKey::Columns => "reading.columns",
+        ReadingKey::Jiffies => "reading.jiffies",
+        ReadingKey::Event => "reading.event",
     }
 }
 
@@ -229,6 +252,11 @@ mod tests {
         };
         check(&|settings| settings.trace = PathBuf::new(), "trace");
         check(&|settings| settings.format = Some("tape".into()), "format");
+        check(&|settings| settings.reading.jiffies = Some(0), "reading.jiffies");
+        let without_effect = |settings: &mut ReplaySettings| {
+            (settings.format, settings.reading.block) = (Some("msr".into()), Some(brunt_core::Size(4096)));
+        };
+        check(&without_effect, "reading.block");
         check(&|settings| settings.speed = 0.0, "speed");
         check(&|settings| settings.speed = f64::NAN, "speed");
         check(&|settings| (settings.timing, settings.speed) = (ReplayTiming::Depth, 2.0), "speed");

@@ -5,19 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use brunt_block::{DeviceInfo, Op};
 use brunt_core::Size;
 use brunt_result::OpKind;
-use brunt_trace::{Devices, TraceReader};
+use brunt_trace::{Devices, ReadingKey, TraceError, TraceReader};
 
 use super::digest::Digest;
 use super::place::{DeviceEnd, Extents, Layout};
 use super::routes::Routes;
 use super::select::{Choice, Selected, Selection};
-use super::settings::{AddressMap, ReplaySettings};
+use super::settings::{AddressMap, ReplaySettings, reading_key, wrong_reading};
 use crate::load::WorkloadError;
 
 /// What is known of a trace when it was read once.
@@ -73,17 +72,28 @@ pub(super) const TOLD_MAX: usize = 16;
 /// A survey that is made when it is first asked for, and shared by the points of a sweep.
 pub(super) type SurveyCell = Arc<OnceLock<Result<Arc<Survey>, WorkloadError>>>;
 
-/// Opens the trace as the settings say. A mistake is at the key `trace` or `format`.
+/// Opens the trace as the settings say. A mistake is at the key `trace`, `format` or one of `reading`.
 pub(super) fn open(settings: &ReplaySettings) -> Result<TraceReader, WorkloadError> {
-    TraceReader::open(Path::new(&settings.trace), settings.stated_format(), false).map_err(|error| {
-        let ambiguous = matches!(error, brunt_trace::TraceError::Ambiguous { .. });
-        let (key, advice) = if ambiguous {
-            ("format", "; write which it is, such as format = \"spc\"")
-        } else {
-            ("trace", "")
-        };
-        WorkloadError { key, what: format!("{error}{advice}") }
-    })
+    let reader = TraceReader::open_with(&settings.trace, &settings.read_options()?).map_err(unreadable)?;
+    match settings.reading.without_effect(&reader.formats()) {
+        None => Ok(reader),
+        Some(error) => Err(wrong_reading(error)),
+    }
+}
+
+/// Why a trace cannot be read, at the key that has to change.
+fn unreadable(error: TraceError) -> WorkloadError {
+    let (key, advice) = match &error {
+        TraceError::Ambiguous { .. } => ("format", "; name the one that it is"),
+        TraceError::UnknownFormat { .. } => ("format", "; name it, if it is one of them"),
+        TraceError::NoOperation { .. } => (reading_key(ReadingKey::Op), "; state read or write"),
+        TraceError::NoColumns { .. } => {
+            (reading_key(ReadingKey::Columns), "; state it, such as \"time-col=2, obj-id-col=5, op-col=3\"")
+        }
+        TraceError::Damaged { .. } => ("reading.strict", "; leave it out to skip and count such rows"),
+        _ => ("trace", ""),
+    };
+    WorkloadError { key, what: format!("{error}{advice}") }
 }
 
 impl Survey {
@@ -97,7 +107,7 @@ impl Survey {
         let mut survey = Survey { format: reader.format().name, ..Survey::default() };
         let mut selection = Selection::new(settings, routes);
         'reading: loop {
-            let more = reader.next_rows().map_err(|error| wrong("trace", error.to_string()))?;
+            let more = reader.next_rows().map_err(unreadable)?;
             let Some((rows, devices)) = more else { break };
             for row in rows {
                 match selection.choose(row, devices) {
@@ -159,7 +169,7 @@ impl Survey {
         let end = &mut self.devices[device as usize].end;
         *end = (*end).max(offset + len);
         if map == AddressMap::Pack && len > 0 && !self.extents.touch(device, offset, len) {
-            let what = "the trace touches too many places to be packed; write \"wrap\" or \"scale\"";
+            let what = "the trace touches too many places to be packed; choose wrap or scale";
             return Err(WorkloadError { key: "map", what: what.into() });
         }
         Ok(())
@@ -256,13 +266,13 @@ impl Survey {
                 AddressMap::AsIs => wrong(
                     "map",
                     format!(
-                        "the trace goes up to {end}, beyond {name} of {size}; write map = \"pack\", \"wrap\" or \"scale\", or use a larger target"
+                        "the trace goes up to {end}, beyond {name} of {size}; choose pack, wrap or scale, or use a larger target"
                     ),
                 ),
                 AddressMap::Pack => wrong(
                     "map",
                     format!(
-                        "packed, the trace takes {end}, more than {name} of {size}; write map = \"wrap\" or \"scale\", or use a larger target"
+                        "packed, the trace takes {end}, more than {name} of {size}; choose wrap or scale, or use a larger target"
                     ),
                 ),
                 _ => wrong("trace", format!("its longest request does not fit {name} of {size}")),

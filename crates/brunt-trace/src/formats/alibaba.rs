@@ -14,6 +14,7 @@ pub const FORMAT: Format = Format {
     checked: false,
     needs_op: false,
     needs_columns: false,
+    takes: &[],
     example: b"0,R,126703661056,4096,1577808000000046\n1,W,19496058880,77824,1577808000000426\n",
     decoder: |_| Box::new(TextRows::new(Alibaba)),
 };

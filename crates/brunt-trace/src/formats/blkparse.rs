@@ -4,7 +4,7 @@
 use super::{RowOutcome, word};
 use crate::events::{BlockEvent, EventKind, EventRequests, Step};
 use crate::field::{number, seconds};
-use crate::format::{DamagedRow, Decode, EventCounts, Format};
+use crate::format::{DamagedRow, Decode, EventCounts, Format, ReadingKey};
 use crate::formats::{TextRow, TextRows};
 use crate::record::{BlockRequest, Devices};
 
@@ -17,6 +17,7 @@ pub const FORMAT: Format = Format {
     checked: true,
     needs_op: false,
     needs_columns: false,
+    takes: &[ReadingKey::Event],
     example: b"  8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]\n\
           8,0    3        2     0.000001829   697  D   W 223490 + 8 [kjournald]\n\
           8,0    3        3     0.000004829     0  C   W 223490 + 8 [0]\n",

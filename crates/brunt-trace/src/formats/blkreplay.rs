@@ -15,6 +15,7 @@ pub const FORMAT: Format = Format {
     checked: true,
     needs_op: false,
     needs_columns: false,
+    takes: &[],
     example: b"An example.\n\nstart ; sector; length ; op ;  replay_delay=0 ; replay_duration=0\n\
         0.000000000 ;     37766853 ;   64 ; W ; 0.0 ; 0.0\n\
         1.692237561 ;     62736768 ;   16 ; R ; 0.0 ; 0.000125\n",

@@ -5,7 +5,7 @@
 //! u16 error, u16 pdu_len. Version 8 has the action as a u64 behind the pid, and ends with 12 bytes that say nothing.
 
 use crate::events::{BlockEvent, EventKind, EventRequests, Step};
-use crate::format::{DamagedRow, Decode, EventCounts, Format};
+use crate::format::{DamagedRow, Decode, EventCounts, Format, ReadingKey};
 use crate::record::{BlockRequest, Devices};
 
 /// The line for the table.
@@ -17,6 +17,7 @@ pub const FORMAT: Format = Format {
     checked: true,
     needs_op: false,
     needs_columns: false,
+    takes: &[ReadingKey::Event],
     example: &EXAMPLE,
     decoder: |options| {
         let events = EventRequests::new(options.event);

@@ -14,6 +14,7 @@ pub const FORMAT: Format = Format {
     checked: true,
     needs_op: false,
     needs_columns: false,
+    takes: &[],
     example: b"version,time,op,size,lbn\n1,5633898,2a,512,42932745\n1,5633898,28,6656,40409911\n",
     decoder: |_| Box::new(TextRows::new(CloudPhysics)),
 };

@@ -4,7 +4,7 @@
 use super::{RowOutcome, TextRow, TextRows};
 use crate::columns::{COLUMNS_MAX, ColumnMap};
 use crate::field::{DelimitedFields, number, seconds};
-use crate::format::{Format, FormatOptions};
+use crate::format::{Format, FormatOptions, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
 /// The line for the table.
@@ -16,6 +16,7 @@ pub const FORMAT: Format = Format {
     checked: true,
     needs_op: true,
     needs_columns: true,
+    takes: &[ReadingKey::Op, ReadingKey::Block, ReadingKey::Columns],
     example: b"version,time,op,size,lbn\n1,5633898,2a,512,42932745\n1,5633898,28,6656,40409911\n",
     decoder: |options| Box::new(TextRows::new(Csv::new(options))),
 };

@@ -4,7 +4,7 @@
 //! The byte order is found out: lengths of requests are small numbers in one order and huge ones in the other.
 
 use super::{BinaryRow, BinaryRows, RowOutcome};
-use crate::format::{DamagedRow, Decode, Format};
+use crate::format::{DamagedRow, Decode, Format, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
 /// The line for the table.
@@ -16,6 +16,7 @@ pub const FORMAT: Format = Format {
     checked: false,
     needs_op: false,
     needs_columns: false,
+    takes: &[ReadingKey::Jiffies],
     example: b"r\x03\x01L\x08\0\0\0\x3f\0\0\0\x10\x27\0\0w\x03\x02L\x02\0\0\0\x80\x1a\x06\0\x12\x27\0\0",
     decoder: |options| Box::new(Dtb { rows: None, jiffies_per_s: u64::from(options.jiffies_per_s.max(1)) }),
 };

@@ -15,6 +15,7 @@ pub const FORMAT: Format = Format {
     checked: false,
     needs_op: false,
     needs_columns: false,
+    takes: &[],
     example: b"89968195792462 20782 gzip 283193184 8 R 6 0 56f11b711d91a065a2b6458eca924523\n\
         89968195801713 20782 my prog 283193192 8 W 6 0 56f11b711d91a065a2b6458eca924523\n",
     decoder: |_| Box::new(TextRows::new(Fiu { name: Vec::new() })),

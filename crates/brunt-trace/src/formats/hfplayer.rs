@@ -15,6 +15,7 @@ pub const FORMAT: Format = Format {
     checked: true,
     needs_op: false,
     needs_columns: false,
+    takes: &[],
     example: b"#DUMP_OFFSET.I,ELAPSED_USECS.D,ELAPSED_TICKS.I,CMD.S,INFLIGHT_IOS.I,TS.I,SEQID.I,LUN_SSID.I,OP.I,PHASE.I,\
         LBA.I,NBLKS.I,LATENCY_TICKS.I,HOST_ID.I,HOST_LUN.I,LATENCY_USECS.D\n\
         4124,50,822590674,RD,2,822590674,5001,6,0,0,2,2,426600,7,6,200\n\

@@ -15,6 +15,7 @@ pub const FORMAT_2: Format = Format {
     checked: true,
     needs_op: false,
     needs_columns: false,
+    takes: &[],
     example:
         b"fio version 2 iolog\n/dev/sda add\n/dev/sda open\n/dev/sda read 4096 8192\n/dev/sda wait 1500 0\n\
         /dev/sda write 0 512\n/dev/sda sync 0 0\n/dev/sda close\n",
@@ -29,6 +30,7 @@ pub const FORMAT_3: Format = Format {
     checked: true,
     needs_op: false,
     needs_columns: false,
+    takes: &[],
     example: b"fio version 3 iolog\n0 /dev/sda add\n1 /dev/sda open\n10 /dev/sda read 4096 8192\n\
         1510 /dev/sda write 0 512\n1511 /dev/sda sync 0 0\n1512 /dev/sda trim 0 4096\n1600 /dev/sda close\n",
     decoder: |_| Box::new(TextRows::new(Iolog::new(3))),

@@ -14,6 +14,7 @@ pub const FORMAT: Format = Format {
     checked: false,
     needs_op: false,
     needs_columns: false,
+    takes: &[],
     example: b"1157,3.828359000,W,7155568640,4096\n1157,3.833921000,R,7132311552,8192\n",
     decoder: |_| Box::new(TextRows::new(K5Cloud)),
 };

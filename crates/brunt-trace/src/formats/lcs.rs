@@ -2,7 +2,7 @@
 //! of Python's `struct`, then records of that layout, little-endian. Fields are found by the numbers in the head.
 
 use super::RowOutcome;
-use crate::format::{DamagedRow, Decode, Format, FormatOptions};
+use crate::format::{DamagedRow, Decode, Format, FormatOptions, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
 /// The line for the table.
@@ -14,6 +14,7 @@ pub const FORMAT: Format = Format {
     checked: false,
     needs_op: true,
     needs_columns: false,
+    takes: &[ReadingKey::Op, ReadingKey::Block],
     example: &EXAMPLE,
     decoder: |options| Box::new(Lcs { options: *options, layout: None, number: 0, failed: false }),
 };

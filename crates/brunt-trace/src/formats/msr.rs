@@ -14,6 +14,7 @@ pub const FORMAT: Format = Format {
     checked: false,
     needs_op: false,
     needs_columns: false,
+    takes: &[],
     example:
         b"128166372003061629,hm,0,Write,7014912,4096,26\n128166372016382155,hm,1,Read,1074696192,512,113\n",
     decoder: |_| Box::new(TextRows::new(Msr { name: Vec::new() })),

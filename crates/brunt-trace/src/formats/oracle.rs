@@ -3,7 +3,7 @@
 //! at that number, which is how libCacheSim turned block traces into it.
 
 use super::{BinaryRow, BinaryRows, RowOutcome};
-use crate::format::Format;
+use crate::format::{Format, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
 /// The line for the table.
@@ -15,6 +15,7 @@ pub const FORMAT: Format = Format {
     checked: true,
     needs_op: true,
     needs_columns: false,
+    takes: &[ReadingKey::Op, ReadingKey::Block],
     example: &[
         0x6a, 0xf7, 0x55, 0x00, 0x09, 0x1a, 0x8f, 0x02, 0x00, 0x00, 0x00, 0x00, //
         0x00, 0x02, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, //

@@ -3,7 +3,7 @@
 
 use super::{RowOutcome, TextRow, TextRows};
 use crate::field::{DelimitedFields, number, seconds};
-use crate::format::Format;
+use crate::format::{Format, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
 /// The line for the table.
@@ -14,6 +14,7 @@ pub const FORMAT: Format = Format {
     checked: false,
     needs_op: false,
     needs_columns: false,
+    takes: &[ReadingKey::Block],
     example: b"0,20941264,8192,W,0.551706,Alpha/NT\n0,20939840,8192,W,0.554041\n\
         1,3436288,15872,W,1.250720,0x123,5.99,test\n0,7695360,4096,R,2.346628\n",
     decoder: |options| Box::new(TextRows::new(Spc { block_bytes: options.block_bytes.into() })),

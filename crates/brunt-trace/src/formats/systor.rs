@@ -15,6 +15,7 @@ pub const FORMAT: Format = Format {
     checked: false,
     needs_op: false,
     needs_columns: false,
+    takes: &[],
     example: b"Timestamp,Response,IOType,LUN,Offset,Size\n\
         1456095145.133076000,0.000806000,R,0,899056122368,131072\n1456135200.013118000,0.001,,4,4096,512\n",
     decoder: |_| Box::new(TextRows::new(Systor)),

@@ -14,6 +14,7 @@ pub const FORMAT: Format = Format {
     checked: false,
     needs_op: false,
     needs_columns: false,
+    takes: &[],
     example: b"1538323199,1003027216,16,0,2313\n1538323200,12910952,128,0,1063\n",
     decoder: |_| Box::new(TextRows::new(Tencent)),
 };

@@ -14,7 +14,7 @@ use brunt_load::replay::settings::{AddressMap, Conflicts, QUEUE_DEPTH, ReplayTim
 use brunt_load::{Load, LoadError, NoRecorder, Recorder, Workload, WorkloadError, decisions};
 use brunt_result::replay::{ReplayFidelity, ReplayVerdict};
 use brunt_result::summary::RunSummary;
-use brunt_trace::FORMATS;
+use brunt_trace::{FORMATS, TraceReading};
 use clap::ValueEnum;
 use serde_json::json;
 
@@ -41,6 +41,8 @@ pub struct Replay {
     /// Which format the trace has, where that cannot be found out
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(FORMATS.iter().map(|format| format.name)))]
     format: Option<String>,
+    #[command(flatten)]
+    reading: TraceReading,
     /// How many times as fast as the trace
     #[arg(long, value_name = "FACTOR")]
     speed: Option<f64>,
@@ -189,6 +191,7 @@ impl Replay {
         Workload {
             trace: Some(self.trace),
             format: self.format,
+            reading: (self.reading != TraceReading::default()).then_some(self.reading),
             speed: self.speed,
             timing: Some(timing),
             map: Some(match self.map {
@@ -221,7 +224,10 @@ fn wrong(error: &WorkloadError) -> Failure {
     match error.key {
         "trace" => Failure::usage(&error.what),
         "queue_depth" => Failure::usage(format!("--depth: {}", error.what)),
-        key => Failure::usage(format!("--{key}: {}", error.what)),
+        key => {
+            let option = key.strip_prefix("reading.").unwrap_or(key);
+            Failure::usage(format!("--{option}: {}", error.what))
+        }
     }
 }
 

@@ -152,7 +152,7 @@ fn each(
     output: &Output,
     mut each: impl FnMut(&TraceReader) -> Result<(), TraceError>,
 ) -> Result<TraceReader, Failure> {
-    let mut reader = TraceReader::open_all(&args.files, &args.read.options()?).map_err(failure)?;
+    let mut reader = args.read.open(&args.files)?;
     while reader.next_requests().map_err(failure)?.is_some() {
         each(&reader).map_err(failure)?;
         if output.is_interrupted() {

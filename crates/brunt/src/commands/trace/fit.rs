@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use brunt_trace::{ModelDistance, ModelFitter, Summarizer, TraceError, TraceReader};
+use brunt_trace::{ModelDistance, ModelFitter, Summarizer, TraceError};
 
 use super::{ReadArgs, failure};
 use crate::cli::{Done, Failure, Output};
@@ -27,7 +27,7 @@ pub struct FitArgs {
 
 /// Reads the trace and writes its model.
 pub fn run(args: &FitArgs, output: &Output) -> Done {
-    let mut reader = TraceReader::open_with(&args.file, &args.read.options()?).map_err(failure)?;
+    let mut reader = args.read.open(std::slice::from_ref(&args.file))?;
     let (mut summarizer, mut fitter) = (Summarizer::default(), ModelFitter::default());
     while reader.next_requests().map_err(failure)?.is_some() {
         summarizer.add(reader.requests());

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use brunt_core::units::{format_grouped, format_size};
-use brunt_trace::{Summarizer, TraceInfo, TraceReader};
+use brunt_trace::{Summarizer, TraceInfo};
 
 use super::{ReadArgs, failure};
 use crate::cli::{Done, Failure, Output};
@@ -25,7 +25,7 @@ pub struct InfoArgs {
 
 /// Reads the trace and prints its figures.
 pub fn run(args: &InfoArgs, output: &Output) -> Done {
-    let mut reader = TraceReader::open_with(&args.file, &args.read.options()?).map_err(failure)?;
+    let mut reader = args.read.open(std::slice::from_ref(&args.file))?;
     let mut summarizer = Summarizer::default();
     while let Some(requests) = reader.next_requests().map_err(failure)? {
         summarizer.add(requests);

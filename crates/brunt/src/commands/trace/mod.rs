@@ -4,11 +4,10 @@ mod convert;
 mod fit;
 mod info;
 
-use brunt_core::Size;
+use std::path::PathBuf;
+
 use brunt_lake::LakeError;
-use brunt_trace::{
-    ColumnMap, FORMATS, FormatOptions, ReadOptions, TraceError, TraceOp, TracedEvent, format_named,
-};
+use brunt_trace::{FORMATS, ReadingError, TraceError, TraceReader, TraceReading, format_named};
 use brunt_unpack::PACKINGS;
 
 use super::Subcommand;
@@ -38,28 +37,8 @@ struct ReadArgs {
     /// Format, if it cannot be detected
     #[arg(long, value_name = "NAME", value_parser = names(FORMATS.iter().map(|format| format.name)))]
     format: Option<String>,
-    /// Stop at the first malformed row instead of skipping and counting malformed rows
-    #[arg(long)]
-    strict: bool,
-    /// Sort requests by time within a window of 65,536 requests; by default they stay in file order
-    #[arg(long)]
-    sort: bool,
-    /// Operation of every request, for formats that record none (libCacheSim)
-    #[arg(long, value_name = "OP", value_parser = names(["read", "write"]))]
-    op: Option<String>,
-    /// Block size, for formats that do not record it (SPC, libCacheSim)
-    #[arg(long, value_name = "SIZE", default_value = "512")]
-    block: Size,
-    /// What the columns of a csv mean, as in libCacheSim: "time-col=2, obj-id-col=5, obj-size-col=4, op-col=3";
-    /// implies --format csv
-    #[arg(long, value_name = "COLUMNS", value_parser = ColumnMap::parse)]
-    columns: Option<ColumnMap>,
-    /// Jiffies per second of the kernel that recorded the trace (DTB)
-    #[arg(long, value_name = "HZ", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-    jiffies: u32,
-    /// Event that counts as the request (blktrace)
-    #[arg(long, value_name = "STEP", default_value = "dispatched", value_parser = names(TracedEvent::NAMES.map(|(name, _)| name)))]
-    event: String,
+    #[command(flatten)]
+    stated: TraceReading,
 }
 
 fn names(names: impl IntoIterator<Item = &'static str>) -> clap::builder::PossibleValuesParser {
@@ -67,39 +46,21 @@ fn names(names: impl IntoIterator<Item = &'static str>) -> clap::builder::Possib
 }
 
 impl ReadArgs {
-    fn options(&self) -> Result<ReadOptions, Failure> {
-        let block_bytes = u32::try_from(self.block.0).ok().filter(|bytes| *bytes > 0);
-        let event = TracedEvent::NAMES.iter().find(|(name, _)| *name == self.event);
-        let op = match self.op.as_deref() {
-            Some("read") => Some(TraceOp::Read),
-            Some(_) => Some(TraceOp::Write),
-            None => None,
-        };
-        let format = match (&self.format, self.columns) {
-            (None, None) => None,
-            (None, Some(_)) => format_named("csv"),
-            (Some(name), columns) => {
-                let format = format_named(name);
-                if columns.is_some() && format.is_some_and(|format| !format.needs_columns) {
-                    return Err(Failure::usage(format!("{name} has its own columns; leave out --columns")));
-                }
-                format
-            }
-        };
-        Ok(ReadOptions {
-            format,
-            strict: self.strict,
-            sorted: self.sort,
-            options: FormatOptions {
-                block_bytes: block_bytes
-                    .ok_or_else(|| Failure::usage("--block is at least 1 and below 4GiB"))?,
-                jiffies_per_s: self.jiffies,
-                event: event.map(|(_, event)| *event).unwrap_or_default(),
-                op,
-                columns: self.columns,
-            },
-        })
+    /// Opens traces as one.
+    fn open(&self, files: &[PathBuf]) -> Result<TraceReader, Failure> {
+        let format = self.format.as_deref().and_then(format_named);
+        let options = self.stated.options(format).map_err(|error| wrong(&error))?;
+        let reader = TraceReader::open_all(files, &options).map_err(failure)?;
+        match self.stated.without_effect(&reader.formats()) {
+            None => Ok(reader),
+            Some(error) => Err(wrong(&error)),
+        }
     }
+}
+
+/// A mistake in how a trace is to be read, at its option.
+fn wrong(error: &ReadingError) -> Failure {
+    Failure::usage(format!("--{}: {error}", error.key))
 }
 
 impl Subcommand for Trace {

@@ -1,0 +1,200 @@
+//! How a trace is to be read, as a person states it: the options of `brunt trace` and `brunt replay`, and the keys of
+//! `reading` in a workload. Both come from the one struct here, so that they have the same names and help.
+//!
+//! The rule: an option that the trace's format does not take is a mistake; [`TraceReading::without_effect`] finds it.
+
+use brunt_core::Size;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::columns::ColumnMap;
+use crate::format::{Format, FormatOptions, ReadingKey, TracedEvent};
+use crate::reader::ReadOptions;
+use crate::record::TraceOp;
+use crate::table::{FORMATS, format_named};
+
+/// The format of a trace whose columns are stated.
+const TABLE: &str = "csv";
+
+/// What the format of a trace leaves open, and how its rows are read. What has no effect on the trace's format is refused.
+// The comments on the fields are the help of the options and the documentation of the keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(default, deny_unknown_fields)]
+pub struct TraceReading {
+    /// Stop at the first malformed row instead of skipping and counting malformed rows.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
+    /// Sort requests by time within a window of 65,536 requests; by default they stay in file order.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sort: bool,
+    /// Operation of every request, for formats that record none (oracleGeneral, lcs, csv).
+    #[arg(long, value_name = "OP", value_enum)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op: Option<StatedOp>,
+    /// Block size, for formats that do not record it (spc, oracleGeneral, lcs, csv); default 512.
+    #[arg(long, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block: Option<Size>,
+    /// What the columns of a csv mean, as in libCacheSim: "time-col=2, obj-id-col=5, obj-size-col=4, op-col=3";
+    /// implies the format csv.
+    #[arg(long, value_name = "COLUMNS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub columns: Option<ColumnMap>,
+    /// Jiffies per second of the kernel that recorded the trace (dtb); default 100.
+    #[arg(long, value_name = "HZ")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jiffies: Option<u32>,
+    /// Event that counts as the request (blktrace, blkparse); default dispatched.
+    #[arg(long, value_name = "STEP", value_enum)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<TracedEvent>,
+}
+
+/// What all requests of a trace do, where the trace does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum StatedOp {
+    /// All read.
+    Read,
+    /// All write.
+    Write,
+}
+
+/// Why a reading cannot be what was stated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct ReadingError {
+    /// The option.
+    pub key: ReadingKey,
+    /// What is wrong with it, and what would be right.
+    pub what: String,
+}
+
+impl TraceReading {
+    /// The same for [`crate::TraceReader`], of a trace in this format, if that is stated.
+    ///
+    /// # Errors
+    /// The first option whose value makes no sense.
+    pub fn options(&self, format: Option<&'static Format>) -> Result<ReadOptions, ReadingError> {
+        let wrong = |key, what: &str| Err(ReadingError { key, what: what.into() });
+        let format = match (format, &self.columns) {
+            (None, Some(_)) => format_named(TABLE),
+            (stated, _) => stated,
+        };
+        let plain = FormatOptions::default();
+        let block_bytes = match self.block {
+            None => plain.block_bytes,
+            Some(Size(bytes)) => match u32::try_from(bytes) {
+                Ok(bytes) if bytes > 0 => bytes,
+                _ => return wrong(ReadingKey::Block, "a block has at least 1 byte and less than 4GiB"),
+            },
+        };
+        if self.jiffies == Some(0) {
+            return wrong(ReadingKey::Jiffies, "a second has at least one jiffy");
+        }
+        if let Some(format) = format
+            && let Some(error) = self.without_effect(&[format])
+        {
+            return Err(error);
+        }
+        let options = FormatOptions {
+            block_bytes,
+            jiffies_per_s: self.jiffies.unwrap_or(plain.jiffies_per_s),
+            event: self.event.unwrap_or(plain.event),
+            op: self.op.map(|op| match op {
+                StatedOp::Read => TraceOp::Read,
+                StatedOp::Write => TraceOp::Write,
+            }),
+            columns: self.columns,
+        };
+        Ok(ReadOptions { format, strict: self.strict, sorted: self.sort, options })
+    }
+
+    /// The first stated option that traces of these formats do not take.
+    pub fn without_effect(&self, formats: &[&'static Format]) -> Option<ReadingError> {
+        let stated = [
+            (ReadingKey::Op, self.op.is_some()),
+            (ReadingKey::Block, self.block.is_some()),
+            (ReadingKey::Columns, self.columns.is_some()),
+            (ReadingKey::Jiffies, self.jiffies.is_some()),
+            (ReadingKey::Event, self.event.is_some()),
+        ];
+        let takes = |key: ReadingKey| formats.iter().any(|format| format.takes.contains(&key));
+        let key = stated.into_iter().find_map(|(key, stated)| (stated && !takes(key)).then_some(key));
+        let names: Vec<&str> = formats.iter().map(|format| format.name).collect();
+        let of = |key: ReadingKey| {
+            let takers = FORMATS.iter().filter(|format| format.takes.contains(&key));
+            takers.map(|format| format.name).collect::<Vec<_>>().join(", ")
+        };
+        if let Some(key) = key {
+            let what = format!("has no effect on {}; leave it out (it is for {})", names.join(", "), of(key));
+            return Some(ReadingError { key, what });
+        }
+        // A column that says what each request does leaves nothing for all of them.
+        let column = self.columns.is_some_and(|columns| columns.op.is_some());
+        (column && self.op.is_some()).then(|| ReadingError {
+            key: ReadingKey::Op,
+            what: "has no effect beside op-col; leave one of them out".into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stated_is_what_is_read() {
+        let reading = TraceReading {
+            strict: true,
+            sort: true,
+            op: Some(StatedOp::Write),
+            block: Some(Size(4096)),
+            ..TraceReading::default()
+        };
+        let options = reading.options(format_named("lcs")).unwrap();
+        assert!(options.strict && options.sorted && options.format.is_some_and(|it| it.name == "lcs"));
+        assert_eq!((options.options.block_bytes, options.options.op), (4096, Some(TraceOp::Write)));
+        let columns = TraceReading { columns: Some(ColumnMap::SAMPLE), ..TraceReading::default() };
+        assert!(columns.options(None).unwrap().format.is_some_and(|it| it.name == "csv"));
+        assert_eq!(TraceReading::default().options(None).unwrap().options, FormatOptions::default());
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_option() {
+        let check =
+            |change: &dyn Fn(&mut TraceReading), format: Option<&str>, key: ReadingKey, said: &str| {
+                let mut reading = TraceReading::default();
+                change(&mut reading);
+                let error = reading.options(format.and_then(format_named)).err().expect("refused");
+                assert!(error.key == key && error.what.contains(said), "{error:?}");
+            };
+        check(&|reading| reading.block = Some(Size(0)), None, ReadingKey::Block, "at least 1");
+        check(&|reading| reading.block = Some(Size(1 << 32)), None, ReadingKey::Block, "less than 4GiB");
+        check(&|reading| reading.jiffies = Some(0), None, ReadingKey::Jiffies, "at least one");
+        let columns = |reading: &mut TraceReading| reading.columns = Some(ColumnMap::SAMPLE);
+        check(&columns, Some("msr"), ReadingKey::Columns, "no effect on msr; leave it out (it is for csv)");
+        let block = |reading: &mut TraceReading| reading.block = Some(Size(512));
+        check(&block, Some("vscsi1"), ReadingKey::Block, "spc, oracleGeneral, lcs, csv");
+        let both = |reading: &mut TraceReading| {
+            (reading.columns, reading.op) = (Some(ColumnMap::SAMPLE), Some(StatedOp::Read));
+        };
+        check(&both, None, ReadingKey::Op, "op-col");
+    }
+
+    /// A format that needs an option takes it, and each option has a format that does.
+    #[test]
+    fn each_option_is_for_some_format() {
+        for format in FORMATS {
+            assert!(!format.needs_op || format.takes.contains(&ReadingKey::Op), "{}", format.name);
+            assert!(!format.needs_columns || format.takes.contains(&ReadingKey::Columns), "{}", format.name);
+        }
+        use ReadingKey::{Block, Columns, Event, Jiffies, Op};
+        for key in [Op, Block, Columns, Jiffies, Event] {
+            assert!(FORMATS.iter().any(|format| format.takes.contains(&key)), "{key}");
+        }
+    }
+}
