@@ -6,7 +6,7 @@
 #   packages.sh build [--profile NAME] [OUT]    build them into OUT (default: target/packages, profile release)
 #   packages.sh try [OUT]                       try what is in OUT; needs root and --prepare
 #
-# Needs dpkg-dev and python3; trying needs debootstrap, skopeo, umoci and lintian. The image is written as an OCI archive by
+# Needs dpkg-dev and python3; trying needs debootstrap, skopeo, umoci, podman, runc and lintian. The image is written as an OCI archive by
 # lib/oci.py, without root and without a daemon. Dates are those of the last commit, so that the same commit gives the same
 # packages.
 set -euo pipefail
@@ -234,7 +234,22 @@ import json, sys; print(json.load(sys.stdin)["config"]["User"])')" = 65532:65532
   short_experiment >"$root/work/quick.toml"
   ROOT_USER=65532:65532 in_root "$root" /usr/bin/brunt run /work/quick.toml >"$work/image.out" 2>&1; ran "$work/image.out"
   [ "$(stat -c %u "$root/work/quick.results/report.html")" = 65532 ]
-  echo "image: skopeo and umoci read it, and it works as user 65532"
+  try_container "$image"
+  echo "image: skopeo and umoci read it, and podman runs it, as user 65532"
+}
+
+# As users do, but with storage of its own and no network. runc, because Debian's crun does not start where both versions of
+# cgroups are mounted; the limits, because podman otherwise raises them, which needs a privilege.
+try_container() {
+  local podman=(podman --runtime runc --root "$work/podman" --runroot "$work/podman.run" --tmpdir "$work/podman.tmp"
+    --storage-driver vfs --cgroup-manager cgroupfs --events-backend none)
+  "${podman[@]}" load --quiet --input "$1" >"$work/podman.out" 2>&1 || { cat "$work/podman.out"; exit 1; }
+  mkdir "$work/results"; chown 65532 "$work/results"; short_experiment >"$work/results/quick.toml"
+  "${podman[@]}" run --rm --network none --security-opt seccomp=unconfined --ulimit nofile=1024:1024 --ulimit nproc=4096:4096 \
+    --volume "$work/results:/work" "localhost/brunt:$VERSION" run quick.toml >"$work/podman.out" 2>&1 || :
+  ran "$work/podman.out"
+  [ "$(stat -c %u "$work/results/quick.results/report.html")" = 65532 ]
+  umount "$work/podman/vfs" "$work/podman" 2>/dev/null || :
 }
 
 # as_root ARGUMENT...: this script again, where it needs to be root (debootstrap, chroot).

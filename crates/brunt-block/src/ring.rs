@@ -190,7 +190,10 @@ impl Ring {
                     "io_uring is forbidden here: see sysctl kernel.io_uring_disabled, or the container's \
                      seccomp profile (docker run --security-opt seccomp=unconfined)"
                 }
-                Some(libc::ENOSYS) => "this kernel has no io_uring; Linux 5.15 or newer is needed",
+                Some(libc::ENOSYS) => {
+                    "there is no io_uring here: Linux 5.15 or newer is needed; in a container, its seccomp profile \
+                     may hide it (podman run --security-opt seccomp=unconfined)"
+                }
                 Some(libc::ENOMEM) => "not enough locked memory for a ring; raise ulimit -l",
                 _ => "cannot set up io_uring",
             };

@@ -9,6 +9,17 @@ use std::io;
 use crate::turn::turn;
 use crate::{Backend, Op, Request, Ring, RingConfig};
 
+/// Why a device could not be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    /// There is no ring to be had for any device, so that nothing could be written either.
+    #[error(transparent)]
+    Ring(io::Error),
+    /// The device cannot be opened or read.
+    #[error(transparent)]
+    Device(#[from] io::Error),
+}
+
 /// Enough of the start for a ZFS label (its uberblocks are in the second 128 KiB).
 const FIRST_BYTES: u64 = 256 << 10;
 /// Enough of the end for any md superblock (0.90: in the last 128 KiB).
@@ -64,14 +75,15 @@ const MAGICS: &[(usize, &[u8], &str)] = &[
 /// What the device holds, in words that fit behind "holds"; `None` when nothing is known there.
 ///
 /// # Errors
-/// The device cannot be opened or read.
-pub fn look(backend: &dyn Backend) -> io::Result<Option<&'static str>> {
+/// See [`LookError`].
+pub fn look(backend: &dyn Backend) -> Result<Option<&'static str>, LookError> {
     let size = backend.info().size_bytes;
     let block = u64::from(backend.info().block_bytes);
     let whole = |bytes: u64| bytes.min(size) / block * block;
     let (first_bytes, last_bytes) = (whole(FIRST_BYTES), whole(LAST_BYTES));
 
-    let ring = Ring::new(RingConfig { entries: 8, arena_bytes: 0, ..RingConfig::default() })?;
+    let config = RingConfig { entries: 8, arena_bytes: 0, ..RingConfig::default() };
+    let ring = Ring::new(config).map_err(LookError::Ring)?;
     let mut device = backend.open(&ring, 2).map_err(io::Error::other)?;
     let read = |tag, offset, len| Request {
         tag,

@@ -4,7 +4,8 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use brunt_block::{Backend, OpenError, open_url_with, signature};
+use brunt_block::signature::{self, LookError};
+use brunt_block::{Backend, OpenError, open_url_with};
 
 use crate::cli::Failure;
 
@@ -13,6 +14,9 @@ pub fn open(url: &str, read_only: bool) -> Result<Arc<dyn Backend>, Failure> {
     open_url_with(url, brunt_iscsi::BACKENDS, read_only)
         .map_err(|error| open_failure(&error, error.to_string()))
 }
+
+/// How a command is told that the data on its device may be lost.
+pub const OVERWRITE: &str = "add --overwrite";
 
 /// Opens a device that is only looked at: for writing, so that it is seen whether that is possible, and
 /// read-only when somebody else has it or it may not be written.
@@ -44,8 +48,9 @@ pub fn open_failure(error: &OpenError, what: String) -> Failure {
     }
 }
 
-/// Refuses to write to a device that holds something, unless the user said that it may be lost.
-pub fn guard(backend: &dyn Backend, overwrite: bool) -> Result<(), Failure> {
+/// Refuses to write to a device that holds something, unless the user said that it may be lost; `allow` is how that is
+/// said.
+pub fn guard(backend: &dyn Backend, overwrite: bool, allow: &str) -> Result<(), Failure> {
     if overwrite {
         return Ok(());
     }
@@ -53,8 +58,12 @@ pub fn guard(backend: &dyn Backend, overwrite: bool) -> Result<(), Failure> {
     match signature::look(backend) {
         Ok(None) => Ok(()),
         Ok(Some(what)) => Err(Failure::usage(format!("{name} contains {what}"))
-            .advise("add --overwrite if the data on this device may be lost")),
-        Err(error) => Err(Failure::failed(format!("cannot check {name} for existing data: {error}"))
-            .advise("add --overwrite to write without this check")),
+            .advise(format!("if the data on this device may be lost, {allow}"))),
+        // Allowing it would not help.
+        Err(LookError::Ring(error)) => Err(Failure::failed(error)),
+        Err(LookError::Device(error)) => {
+            Err(Failure::failed(format!("cannot check {name} for existing data: {error}"))
+                .advise(format!("to write without this check, {allow}")))
+        }
     }
 }

@@ -147,7 +147,7 @@ impl Subcommand for Replay {
         let changes = load.changes_data().map_err(|error| wrong(&error))?;
         let device = devices::open(&target, !changes)?;
         if changes {
-            devices::guard(device.as_ref(), overwrite)?;
+            devices::guard(device.as_ref(), overwrite, devices::OVERWRITE)?;
         }
         let on = LoadTarget::of(Arc::clone(&device));
         for note in load.open(&on).map_err(failure)? {

@@ -212,11 +212,8 @@ pub(super) fn open(
         }
         let backend = devices::open(&url, written.is_none())?;
         if let Some((_, url, allowed)) = written {
-            devices::guard(backend.as_ref(), *allowed).map_err(|failure| {
-                failure.advise(format!(
-                    "if its data may be lost, allow it in the experiment: allow_overwrite = [\"{url}\"]"
-                ))
-            })?;
+            let allow = format!("allow it in the experiment: allow_overwrite = [\"{url}\"]");
+            devices::guard(backend.as_ref(), *allowed, &allow)?;
         }
         for note in backend.info().remarks() {
             output.note(format_args!("{name}: {note}"));

@@ -51,7 +51,7 @@ impl<'a> Run<'a> {
             if info.read_only {
                 return Err(Failure::usage(format!("{} is read-only", info.name)));
             }
-            devices::guard(&*backend, *overwrite)?;
+            devices::guard(&*backend, *overwrite, devices::OVERWRITE)?;
         }
         Ok(Run { range, job, output, backend, length })
     }
