@@ -115,12 +115,14 @@ pub enum Command {
     Resize { lun: u16, size: Size },
     /// Reads the target's file again.
     Reload,
-    /// Puts a target port group into a state, at one LUN or all; without a state it asks only.
+    /// Puts a target port group into a state, or prefers it, at one LUN or all; without either it asks only.
     Access {
         #[serde(default)]
         group: Option<u16>,
         #[serde(default)]
         state: Option<PortState>,
+        #[serde(default)]
+        preferred: Option<bool>,
         #[serde(default)]
         lun: Option<u16>,
     },
@@ -139,6 +141,8 @@ pub enum PortState {
     Standby,
     /// Cannot be used.
     Unavailable,
+    /// Cannot be used, and does not become active by itself.
+    Offline,
     /// On its way from one state to another.
     Transitioning,
 }
@@ -157,6 +161,7 @@ impl fmt::Display for PortState {
             PortState::NonOptimized => "non-optimized",
             PortState::Standby => "standby",
             PortState::Unavailable => "unavailable",
+            PortState::Offline => "offline",
             PortState::Transitioning => "transitioning",
         })
     }
@@ -167,6 +172,9 @@ impl fmt::Display for PortState {
 pub struct AccessAnswer {
     /// The state of each target port group by its number, at the first LUN that was meant.
     pub groups: BTreeMap<String, PortState>,
+    /// Those that initiators should prefer (PREF), at the same LUN.
+    #[serde(default)]
+    pub preferred: Vec<u16>,
     /// Commands refused because of a state so far, at all LUNs that were meant.
     pub refused: u64,
     /// How often an initiator was told of a change, at a LUN.
@@ -725,7 +733,9 @@ mod tests {
     #[test]
     fn answers_are_read() {
         let groups = BTreeMap::from([("1".to_string(), PortState::NonOptimized)]);
-        for reply in [Reply::Access(AccessAnswer { groups, refused: 1, told: 2 }), Reply::Done] {
+        for reply in
+            [Reply::Access(AccessAnswer { groups, preferred: vec![1], refused: 1, told: 2 }), Reply::Done]
+        {
             assert_eq!(serde_json::from_str::<Reply>(&reply.to_line()).unwrap(), reply);
         }
     }

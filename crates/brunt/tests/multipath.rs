@@ -23,6 +23,7 @@ for portal in $PORTALS; do
 done
 group() { sg_rtpg -d "$1" | sed 's/^/rtpg /'; }
 group /dev/sda; group /dev/sdb
+dmesg | grep 'alua: port group' | sed 's/^/kernel /'
 for disk in sda sdb; do echo "handler $disk $(cat /sys/block/$disk/device/dh_state)"; done
 mknod /dev/null-map c 0 0 2>/dev/null || true
 table="0 131072 multipath 1 queue_if_no_path 1 alua 2 1"
@@ -58,7 +59,8 @@ through() {
 const THERE_AND_BACK: &str = r#"
 through sda; echo "phase first"
 through sdb; echo "phase second"; dmsetup status mp | sed 's/^/status /'
-group /dev/sdb
+until sg_rtpg -d /dev/sdb | grep -q offline; do sleep .1; done
+group /dev/sdb; echo "phase offline"
 # What multipathd does when its checker finds a path good again.
 back() { for i in $(seq 6000); do sg_rtpg -d /dev/$1 2>/dev/null | grep -A3 "id : $2" | grep -q 'active/' && break; sleep .1; done
   dmsetup message mp 0 "reinstate_path $3"; dmsetup message mp 0 "switch_group $4"; }
@@ -84,7 +86,8 @@ fn start(folder: &TempDir, alua: &str, second: &str, phases: &str) -> Option<(Co
     if !ready() {
         return None;
     }
-    let portals = ["127.0.0.1:0,group=1".to_string(), format!("127.0.0.1:0,group=2,state={second}")];
+    let portals =
+        ["127.0.0.1:0,group=1,preferred".to_string(), format!("127.0.0.1:0,group=2,state={second}")];
     let target = ControlledTarget::start(
         &[
             "--name",
@@ -131,6 +134,11 @@ fn linux_fails_over_and_back() {
         "rtpg   target port group id : 0x2",
         "target port group asymmetric access state : 0x00 (active/optimized)",
         "target port group asymmetric access state : 0x01 (active/non optimized)",
+        "id : 0x1 , Pref=1",
+        "id : 0x2 , Pref=0",
+        "T_SUP : 1, O_SUP : 1, LBD_SUP : 0, U_SUP : 1, S_SUP : 1, AN_SUP : 1, AO_SUP : 1",
+        "port group 01 state A preferred supports TOlUSNA",
+        "port group 02 state N non-preferred supports TOlUSNA",
         "handler sda alua",
         "handler sdb alua",
     ] {
@@ -143,6 +151,9 @@ fn linux_fails_over_and_back() {
     };
     set(1, "unavailable");
     guest.wait_for("phase second");
+    set(1, "offline");
+    guest.wait_for("phase offline");
+    assert!(guest.seen().contains("asymmetric access state : 0x0e (offline)"), "{}", guest.seen());
     set(1, "transitioning");
     set(1, "optimized");
     guest.wait_for("phase third");

@@ -24,7 +24,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-pub use brunt_wire::scsi::alua::AccessState;
+pub use brunt_wire::scsi::alua::{AccessState, PortGroup};
 pub use command::{Begin, CommandOutcome, DataIn, Nexus, TaskAttribute, TransportCommand};
 pub use lun::{AccessReport, Alua, DiskEvent, LogicalUnit, LunError, LunOptions, NoSuchGroup};
 pub use management::{Reset, Ticket};

@@ -10,6 +10,7 @@ pub enum AccessState {
     ActiveNonOptimized,
     Standby,
     Unavailable,
+    Offline,
     Transitioning,
 }
 
@@ -21,6 +22,7 @@ impl AccessState {
             AccessState::ActiveNonOptimized => 0x1,
             AccessState::Standby => 0x2,
             AccessState::Unavailable => 0x3,
+            AccessState::Offline => 0xe,
             AccessState::Transitioning => 0xf,
         }
     }
@@ -32,13 +34,17 @@ impl AccessState {
             0x1 => Some(AccessState::ActiveNonOptimized),
             0x2 => Some(AccessState::Standby),
             0x3 => Some(AccessState::Unavailable),
+            // Of a port: its relative identifier is its group's number.
+            0xe => Some(AccessState::Offline),
             _ => None,
         }
     }
 }
 
-/// T_SUP, U_SUP, S_SUP, AN_SUP and AO_SUP: all states but offline and LBA dependent.
-const STATES_SUPPORTED: u8 = 0x8f;
+/// T_SUP, O_SUP, U_SUP, S_SUP, AN_SUP and AO_SUP: all states but LBA dependent.
+const STATES_SUPPORTED: u8 = 0xcf;
+/// PREF: the group is the better way, whatever its state.
+const PREFERRED: u8 = 0x80;
 
 /// Why a group is in its state (SPC-4, table 298).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,8 +65,21 @@ pub struct PortGroup {
     pub id: u16,
     /// Its state.
     pub state: AccessState,
+    /// PREF: initiators should use it where they can.
+    pub preferred: bool,
     /// Since when.
     pub status: StatusCode,
+}
+
+impl PortGroup {
+    /// A group that begins in this state.
+    pub const fn new(id: u16, state: AccessState) -> PortGroup {
+        PortGroup { id, state, preferred: false, status: StatusCode::None }
+    }
+
+    fn first_byte(&self) -> u8 {
+        self.state.code() | if self.preferred { PREFERRED } else { 0 }
+    }
 }
 
 /// The parameter data of REPORT TARGET PORT GROUPS (SPC-4, 6.37): with the extended header when `extended`.
@@ -73,7 +92,7 @@ pub fn report(groups: &[PortGroup], extended: bool) -> Vec<u8> {
     for group in groups {
         let [high, low] = group.id.to_be_bytes();
         out.extend_from_slice(&[
-            group.state.code(),
+            group.first_byte(),
             STATES_SUPPORTED,
             high,
             low,
@@ -107,11 +126,11 @@ mod tests {
     #[test]
     fn report_of_two_groups() {
         let groups = [
-            PortGroup { id: 1, state: AccessState::ActiveOptimized, status: StatusCode::None },
-            PortGroup { id: 0x0102, state: AccessState::Transitioning, status: StatusCode::Implicit },
+            PortGroup { preferred: true, ..PortGroup::new(1, AccessState::ActiveOptimized) },
+            PortGroup { status: StatusCode::Implicit, ..PortGroup::new(0x0102, AccessState::Transitioning) },
         ];
         let expected =
-            [0, 0, 0, 24, 0x00, 0x8f, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0x0f, 0x8f, 1, 2, 0, 2, 0, 1, 0, 0, 1, 2];
+            [0, 0, 0, 24, 0x80, 0xcf, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0x0f, 0xcf, 1, 2, 0, 2, 0, 1, 0, 0, 1, 2];
         assert_eq!(report(&groups, false), expected);
         let extended = report(&groups, true);
         assert_eq!(
@@ -129,5 +148,6 @@ mod tests {
             assert_eq!(parse_set(&list[..end]).is_some(), end >= 4 && end % 4 == 0, "{end}");
         }
         assert_eq!(AccessState::settable(0xf), None);
+        assert_eq!(AccessState::settable(0xe), Some(AccessState::Offline));
     }
 }

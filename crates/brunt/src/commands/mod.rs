@@ -22,6 +22,7 @@ mod run;
 mod run_check;
 mod schema;
 mod sink;
+mod sockets;
 mod target;
 mod trace;
 mod verify;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use brunt_block::Congestion;
 use brunt_block::backends::tcp::{SinkConfig, SinkListener, TcpSink as Server};
 use brunt_block::socket::SocketOptions;
-use brunt_core::units::{format_size, parse_size};
+use brunt_core::units::format_size;
 use serde_json::json;
 
 use super::role::Role;
+use super::sockets::Sockets;
 use super::target::address;
 use crate::cli::{Done, Failure, Output};
 
@@ -25,17 +25,8 @@ pub struct Sink {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5260")]
     portal: String,
 
-    /// Socket send buffer of each connection [default: chosen by the kernel].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    send_buffer: Option<u64>,
-
-    /// Socket receive buffer of each connection [default: chosen by the kernel].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    receive_buffer: Option<u64>,
-
-    /// TCP congestion control of each connection, such as cubic; the kernel's choice otherwise.
-    #[arg(long, value_name = "NAME", value_parser = Congestion::usable)]
-    congestion: Option<Congestion>,
+    #[command(flatten)]
+    sockets: Sockets,
 
     #[command(flatten)]
     role: Role,
@@ -66,12 +57,7 @@ impl super::Subcommand for Sink {
             let output = output.clone();
             SinkListener::new(move |what| output.note(what))
         };
-        let sockets = SocketOptions {
-            send_buffer_bytes: self.send_buffer.map(|bytes| bytes as usize),
-            receive_buffer_bytes: self.receive_buffer.map(|bytes| bytes as usize),
-            no_delay: !self.delay,
-            congestion: self.congestion,
-        };
+        let sockets = SocketOptions { no_delay: !self.delay, ..self.sockets.options() };
         let config =
             SinkConfig { portal, sockets, connections_max: usize::from(self.max_connections), listener };
         let sink = Server::start(config).map_err(|error| {

@@ -46,8 +46,8 @@ impl Alua {
 /// What came of a change of states, so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessReport {
-    /// Each group and its state.
-    pub groups: Vec<(u16, AccessState)>,
+    /// Each group, as it is.
+    pub groups: Vec<PortGroup>,
     /// Commands refused because of a state, since the unit was made.
     pub refused: u64,
     /// Initiators that were told of a change, since then.
@@ -78,9 +78,24 @@ impl LogicalUnit {
         Ok(before)
     }
 
+    /// Says of a group of target ports whether initiators should prefer it. Like a new state, it is told to all:
+    /// otherwise nobody would ask.
+    ///
+    /// # Errors
+    /// There is no such group.
+    pub fn set_preferred(&self, group: u16, preferred: bool) -> Result<(), NoSuchGroup> {
+        let mut unit = self.state();
+        let found = unit.groups.iter_mut().find(|one| one.id == group).ok_or(NoSuchGroup(group))?;
+        if found.preferred != preferred {
+            found.preferred = preferred;
+            self.tell_access(&mut unit, None);
+        }
+        Ok(())
+    }
+
     /// The states, and what they did.
     pub fn access(&self) -> AccessReport {
-        let groups = self.state().groups.iter().map(|one| (one.id, one.state)).collect();
+        let groups = self.state().groups.clone();
         let refused = self.access_refused.load(Ordering::Relaxed);
         AccessReport { groups, refused, told: self.access_told.load(Ordering::Relaxed) }
     }
@@ -95,16 +110,21 @@ impl LogicalUnit {
         let mut changed = false;
         for (id, state) in states {
             for group in unit.groups.iter_mut().filter(|group| group.id == *id && group.state != *state) {
-                *group = PortGroup { id: *id, state: *state, status };
+                (group.state, group.status) = (*state, status);
                 changed = true;
             }
         }
         if changed {
-            for entry in unit.nexuses.iter_mut().filter(|entry| Some(entry.shared.nexus.id) != by) {
-                entry.attentions.push(Attention::AsymmetricAccessStateChanged);
-            }
-            self.refresh(unit);
+            self.tell_access(unit, by);
         }
+    }
+
+    /// To all but who did it.
+    fn tell_access(&self, unit: &mut UnitState, by: Option<u64>) {
+        for entry in unit.nexuses.iter_mut().filter(|entry| Some(entry.shared.nexus.id) != by) {
+            entry.attentions.push(Attention::AsymmetricAccessStateChanged);
+        }
+        self.refresh(unit);
     }
 
     /// REPORT TARGET PORT GROUPS.
@@ -163,6 +183,8 @@ pub(super) fn not_accessible(state: AccessState) -> Option<Sense> {
         AccessState::Transitioning => 0x0a,
         AccessState::Standby => 0x0b,
         AccessState::Unavailable => 0x0c,
+        // LOGICAL UNIT NOT READY, OFFLINE.
+        AccessState::Offline => 0x12,
     };
     Some(Sense::new(key::NOT_READY, 0x04, qualifier))
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use brunt_block::{Backend, Inline};
-use brunt_wire::scsi::alua::{PortGroup, StatusCode};
+use brunt_wire::scsi::alua::PortGroup;
 use brunt_wire::scsi::cdb::{self, Cdb, op};
 use brunt_wire::scsi::copy;
 use brunt_wire::scsi::inquiry::{self, DeviceIdentification};
@@ -189,7 +189,7 @@ impl LogicalUnit {
                 sanitize_failed: false,
                 sanitize_unrestricted: false,
                 copies: VecDeque::new(),
-                groups: groups(&options),
+                groups: options.target_ports.clone(),
                 mailboxes: Vec::new(),
             }),
             map: OnceLock::new(),
@@ -613,11 +613,6 @@ impl std::fmt::Debug for LogicalUnit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "LogicalUnit({}, {} blocks)", self.backend.info().name, self.blocks())
     }
-}
-
-fn groups(options: &LunOptions) -> Vec<PortGroup> {
-    let ports = options.target_ports.iter();
-    ports.map(|(id, state)| PortGroup { id: *id, state: *state, status: StatusCode::None }).collect()
 }
 
 fn default_settings(options: &LunOptions) -> ModeSettings {

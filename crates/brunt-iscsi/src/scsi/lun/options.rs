@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brunt_block::DeviceInfo;
 use brunt_core::Clock;
-use brunt_wire::scsi::alua::AccessState;
+use brunt_wire::scsi::alua::{AccessState, PortGroup};
 use brunt_wire::scsi::cdb::op;
 use brunt_wire::scsi::persistent::OUT_LIST_BYTES_MAX;
 
@@ -45,8 +45,8 @@ pub struct LunOptions {
     /// iSCSI name of the target, for the device identification page; empty: left out.
     pub target_name: String,
     /// Relative target port identifiers of the target, which are its portal group tags and the numbers of its target
-    /// port groups: one port each. With the state in which each begins.
-    pub target_ports: Vec<(u16, AccessState)>,
+    /// port groups: one port each, as each begins.
+    pub target_ports: Vec<PortGroup>,
     /// Who changes those states.
     pub alua: Alua,
     /// Where reservations with APTPL are kept; none: APTPL is refused.
@@ -70,7 +70,7 @@ impl Default for LunOptions {
             write_cache: false,
             rotational: false,
             target_name: String::new(),
-            target_ports: vec![(1, AccessState::ActiveOptimized)],
+            target_ports: vec![PortGroup::new(1, AccessState::ActiveOptimized)],
             alua: Alua::default(),
             store: None,
             sanitize_bytes_per_second: None,

@@ -1,6 +1,6 @@
 //! Asymmetric access: which commands go through a port in which state, and who is told of a change.
 
-use brunt_wire::scsi::alua::AccessState;
+use brunt_wire::scsi::alua::{AccessState, PortGroup};
 
 use super::*;
 use crate::scsi::Alua;
@@ -8,7 +8,9 @@ use crate::scsi::Alua;
 const CHANGED: (u8, u8, u8) = (key::UNIT_ATTENTION, 0x2a, 0x06);
 
 fn two_ports(alua: Alua) -> Arc<LogicalUnit> {
-    let target_ports = vec![(1, AccessState::ActiveOptimized), (2, AccessState::ActiveNonOptimized)];
+    let group = PortGroup::new;
+    let target_ports =
+        vec![group(1, AccessState::ActiveOptimized), group(2, AccessState::ActiveNonOptimized)];
     unit(true, LunOptions { target_ports, alua, ..LunOptions::default() })
 }
 
@@ -47,7 +49,7 @@ fn ports_are_told() {
         }
         let groups = c.good(&report_groups(), &[]);
         let expected =
-            [0, 0, 0, 24, 0, 0x8f, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0x8f, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
+            [0, 0, 0, 24, 0, 0xcf, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0xcf, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
         assert_eq!(groups, expected);
         let mut extended = report_groups();
         extended[1] |= 0x20;
@@ -70,9 +72,13 @@ fn states() {
     let mode = [op::MODE_SENSE_6, 0x08, 0x3f, 0, 255, 0];
     let report = [op::REPORT_LUNS, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
     let mut refused = 0;
-    for (state, qualifier) in
-        [(AccessState::Standby, 0x0b), (AccessState::Unavailable, 0x0c), (AccessState::Transitioning, 0x0a)]
-    {
+    let states = [
+        (AccessState::Standby, 0x0b),
+        (AccessState::Unavailable, 0x0c),
+        (AccessState::Offline, 0x12),
+        (AccessState::Transitioning, 0x0a),
+    ];
+    for (state, qualifier) in states {
         unit.set_access(1, state).unwrap();
         assert_eq!((here.code(&[0; 6]), there.code(&[0; 6])), (CHANGED, CHANGED));
         for cdb in [&[0; 6][..], &read, &unmap] {
@@ -98,7 +104,7 @@ fn states() {
         assert_eq!((sense[2], sense[12], sense[13]), not_ready(qualifier));
     }
     let told = unit.access();
-    assert_eq!((told.refused, told.told), (refused, 6));
+    assert_eq!((told.refused, told.told), (refused, 8));
     assert_eq!(unit.set_access(1, AccessState::ActiveNonOptimized).unwrap(), AccessState::Transitioning);
     assert_eq!((here.code(&read), here.code(&read)), (CHANGED, GOOD));
     // No change is none to tell of.
@@ -128,5 +134,24 @@ fn set_by_initiators() {
     assert_eq!(there.code_with(&set(8), &[0, 0, 0, 0, 0xf, 0, 0, 1]), parameter, "transitioning");
     assert_eq!(there.code_with(&set(8), &[0, 0, 0, 0, 0, 0, 0, 9]), parameter, "no such group");
     assert_eq!(there.code_with(&set(10), &[0; 10]), (key::ILLEGAL_REQUEST, 0x1a, 0));
-    assert_eq!(unit.access().groups[0], (1, AccessState::Standby));
+    assert_eq!((unit.access().groups[0].id, unit.access().groups[0].state), (1, AccessState::Standby));
+    assert_eq!(there.code_with(&set(8), &[0, 0, 0, 0, 0xe, 0, 0, 1]), GOOD, "a port's relative identifier");
+    assert_eq!((here.code(&[0; 6]), here.code(&[0; 6])), (CHANGED, not_ready(0x12)));
+}
+
+/// Initiators hear which group they should prefer, and that this changed; a state leaves it as it is.
+#[test]
+fn preferred() {
+    let unit = two_ports(Alua::Implicit);
+    let mut client = Client::through(&unit, "a", 1);
+    unit.set_preferred(2, true).unwrap();
+    assert_eq!((client.code(&[0; 6]), client.code(&[0; 6])), (CHANGED, GOOD));
+    unit.set_preferred(2, true).unwrap();
+    assert_eq!(client.code(&[0; 6]), GOOD, "no change");
+    unit.set_access(2, AccessState::Standby).unwrap();
+    assert_eq!(client.code(&[0; 6]), CHANGED);
+    let groups = client.good(&report_groups(), &[]);
+    // The second group's status code is still that of its state: implicit.
+    assert_eq!((groups[4], groups[16], groups[21]), (0, 0x82, 2));
+    assert!(unit.set_preferred(3, true).is_err());
 }

@@ -21,7 +21,7 @@ use crate::written::written;
 
 pub(super) const INFO: Info = Info {
     keys: &["access", "group"],
-    help: "puts a target port group of a served target into another asymmetric access state (ALUA): `non-optimized`, `standby`, `unavailable` or `transitioning`",
+    help: "puts a target port group of a served target into another asymmetric access state (ALUA): `non-optimized`, `standby`, `unavailable`, `offline` or `transitioning`",
     proof: "the commands that the target refused because of the state, or the initiators that it told of the change, and later that the group is in its state from before",
     example: "target = \"disk\"\naccess = \"transitioning\"\nat = \"5s\"\nfor = \"2s\"",
 };
@@ -64,7 +64,7 @@ impl Kind for Access {
         }
         if self.access == PortState::Optimized {
             let what = "groups are optimized without a fault";
-            let help = "write non-optimized, standby, unavailable or transitioning";
+            let help = "write non-optimized, standby, unavailable, offline or transitioning";
             return Err(Mistake::new("access", what, help));
         }
         Ok(())
@@ -99,7 +99,8 @@ impl Kind for Access {
 
 /// Sets a group's state, or only asks.
 fn ask(controls: &dyn Controls, set: Option<(u16, PortState)>) -> Result<AccessAnswer, DriverError> {
-    let command = Command::Access { group: set.map(|set| set.0), state: set.map(|set| set.1), lun: None };
+    let (group, state) = (set.map(|set| set.0), set.map(|set| set.1));
+    let command = Command::Access { group, state, preferred: None, lun: None };
     match controls.must(&command)? {
         Reply::Access(answer) => Ok(answer),
         other => Err(DriverError::mismatched(other)),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brunt_iscsi::chap::{ChapUser, Credentials};
-use brunt_iscsi::scsi::{AccessState, Alua, LogicalUnit};
+use brunt_iscsi::scsi::{AccessState, Alua, LogicalUnit, PortGroup};
 use brunt_iscsi::target_node::{Portal, chap_user};
 use brunt_study::control::PortState;
 
@@ -217,28 +217,56 @@ pub fn portals(file: &TargetFile) -> Result<Vec<Portal>, Misplaced> {
 /// The ports through which LUNs are reached.
 #[derive(Clone)]
 pub struct Ports {
-    /// Target port groups, each with its state.
-    pub groups: BTreeMap<u16, PortState>,
+    /// Target port groups by their number.
+    pub groups: BTreeMap<u16, PortWords>,
     pub alua: Alua,
+}
+
+/// A target port group as users say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortWords {
+    pub state: PortState,
+    pub preferred: bool,
+}
+
+impl Ports {
+    /// In SCSI's words.
+    pub fn groups(&self) -> Vec<PortGroup> {
+        let group = |(id, words): (&u16, &PortWords)| PortGroup {
+            preferred: words.preferred,
+            ..PortGroup::new(*id, access_state(words.state))
+        };
+        self.groups.iter().map(group).collect()
+    }
 }
 
 /// The port groups of a file.
 ///
 /// # Errors
-/// Portals of one group are said to begin in two states.
+/// Portals of one group differ in what they say of it.
 pub fn ports(file: &TargetFile) -> Result<Ports, Misplaced> {
     let mut groups = BTreeMap::new();
     for (index, portal) in file.portals.iter().enumerate() {
-        let state = *groups.entry(portal.group.get()).or_insert(portal.state);
-        if state != portal.state {
-            let what = format!("{}: group {} is {state} already", portal.listen, portal.group);
+        let (place, words) =
+            (index.to_string(), PortWords { state: portal.state, preferred: portal.preferred });
+        let said = *groups.entry(portal.group.get()).or_insert(words);
+        if said.state != words.state {
+            let what = format!("{}: group {} is {} already", portal.listen, portal.group, said.state);
             let failure = Failure::usage(what).advise("give all portals of a group the same state");
-            return Err(Misplaced::at(&["portal", &index.to_string(), "state"], failure));
+            return Err(Misplaced::at(&["portal", &place, "state"], failure));
         }
-        if file.alua == AluaWord::Off && portal.state != PortState::default() {
-            let failure = Failure::usage(format!("{}: a state needs ALUA", portal.listen))
-                .advise("omit the state, or alua = \"off\" (--alua off)");
-            return Err(Misplaced::at(&["portal", &index.to_string(), "state"], failure));
+        if said.preferred != words.preferred {
+            let what =
+                format!("{}: only some portals of group {} are preferred", portal.listen, portal.group);
+            let failure =
+                Failure::usage(what).advise("say preferred for all portals of a group, or for none");
+            return Err(Misplaced::at(&["portal", &place, "preferred"], failure));
+        }
+        let key = if words.preferred { "preferred" } else { "state" };
+        if file.alua == AluaWord::Off && words != PortWords::default() {
+            let failure = Failure::usage(format!("{}: {key} needs ALUA", portal.listen))
+                .advise(format!("omit {key}, or alua = \"off\" (--alua off)"));
+            return Err(Misplaced::at(&["portal", &place, key], failure));
         }
     }
     Ok(Ports { groups, alua: file.alua.alua() })
@@ -251,6 +279,7 @@ pub fn access_state(state: PortState) -> AccessState {
         PortState::NonOptimized => AccessState::ActiveNonOptimized,
         PortState::Standby => AccessState::Standby,
         PortState::Unavailable => AccessState::Unavailable,
+        PortState::Offline => AccessState::Offline,
         PortState::Transitioning => AccessState::Transitioning,
     }
 }
@@ -262,6 +291,7 @@ pub fn port_state(state: AccessState) -> PortState {
         AccessState::ActiveNonOptimized => PortState::NonOptimized,
         AccessState::Standby => PortState::Standby,
         AccessState::Unavailable => PortState::Unavailable,
+        AccessState::Offline => PortState::Offline,
         AccessState::Transitioning => PortState::Transitioning,
     }
 }
@@ -327,6 +357,8 @@ fn check_name(name: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use super::super::file::DEFAULT_PORTAL;
     use super::*;
 
@@ -385,6 +417,30 @@ mod tests {
         secret.targets[0].chap = Some("me:twice".into());
         secret.targets[0].mutual_chap = Some("you:twice".into());
         check(&secret, &["target", "0", "chap"]);
+    }
+
+    /// Portals of one group say the same of it, and nothing where there are no groups.
+    #[test]
+    fn groups_of_portals() {
+        let check = |portals: &[(u16, PortState, bool)], alua: AluaWord, wrong: Option<&str>| {
+            let entry = |(group, state, preferred): &(u16, PortState, bool)| PortalEntry {
+                group: NonZeroU16::new(*group).unwrap(),
+                state: *state,
+                preferred: *preferred,
+                ..PortalEntry::at(DEFAULT_PORTAL)
+            };
+            let mut file = file(&[]);
+            (file.portals, file.alua) = (portals.iter().map(entry).collect(), alua);
+            let key = ports(&file).err().and_then(|wrong| wrong.key.last().cloned());
+            assert_eq!(key.as_deref(), wrong, "{portals:?}");
+        };
+        use PortState::{Offline, Optimized};
+        check(&[(1, Offline, true), (2, Optimized, false), (1, Offline, true)], AluaWord::Implicit, None);
+        check(&[(1, Offline, false), (1, Optimized, false)], AluaWord::Implicit, Some("state"));
+        check(&[(1, Offline, false), (1, Offline, true)], AluaWord::Implicit, Some("preferred"));
+        check(&[(1, Optimized, false)], AluaWord::Off, None);
+        check(&[(1, Offline, false)], AluaWord::Off, Some("state"));
+        check(&[(1, Optimized, true)], AluaWord::Off, Some("preferred"));
     }
 
     #[test]

@@ -74,6 +74,9 @@ pub struct PortalEntry {
     /// In which the group begins.
     #[serde(default)]
     pub state: PortState,
+    /// Whether initiators should prefer the group.
+    #[serde(default)]
+    pub preferred: bool,
 }
 
 impl PortalEntry {
@@ -84,6 +87,7 @@ impl PortalEntry {
             advertise: None,
             group: first_group(),
             state: PortState::default(),
+            preferred: false,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use brunt_block::Handles;
 use brunt_core::Size;
 use brunt_core::units::format_size;
-use brunt_iscsi::scsi::{Alua, LogicalUnit, LunMap};
+use brunt_iscsi::scsi::{AccessReport, Alua, LogicalUnit, LunMap, NoSuchGroup, PortGroup};
 use brunt_iscsi::target_node::{ServedTarget, TargetServer};
 use brunt_study::control::{AccessAnswer, Command, Local, PortState, Reason, Refusal, Reply, ServedLuns};
 
@@ -235,6 +235,18 @@ fn remark(output: &Output, lun: u16, unit: &LogicalUnit) {
     }
 }
 
+/// Changes what is said of a group, at one LUN.
+fn set_access(
+    unit: &LogicalUnit,
+    group: u16,
+    (state, preferred): (Option<PortState>, Option<bool>),
+) -> Result<(), NoSuchGroup> {
+    if let Some(state) = state {
+        unit.set_access(group, build::access_state(state))?;
+    }
+    preferred.map_or(Ok(()), |preferred| unit.set_preferred(group, preferred))
+}
+
 /// One target's LUNs, for commands.
 struct LiveDevices {
     live: Arc<Live>,
@@ -282,7 +294,7 @@ impl LiveDevices {
     fn access(
         &self,
         group: Option<u16>,
-        wanted: Option<PortState>,
+        wanted: (Option<PortState>, Option<bool>),
         lun: Option<u16>,
     ) -> Result<Reply, Refusal> {
         let mut state = self.live.lock();
@@ -296,32 +308,34 @@ impl LiveDevices {
             Some(lun) => vec![self.unit(&state, lun)?],
             None => self.luns_of(&state)?.units().into_iter().map(|(_, unit)| unit).collect(),
         };
-        if let Some(wanted) = wanted {
+        if wanted != (None, None) {
             let known = || ports.groups.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let group = group.filter(|group| ports.groups.contains_key(group)).ok_or_else(|| {
                 Reason::BadCommand.because(format!("\"group\" is a target port group: one of {}", known()))
             })?;
             for unit in &units {
-                let set = unit.set_access(group, build::access_state(wanted));
-                set.map_err(|error| Reason::BadCommand.because(error))?;
+                set_access(unit, group, wanted).map_err(|error| Reason::BadCommand.because(error))?;
             }
             if lun.is_none() {
                 let live = state.targets.get_mut(&self.target).expect("it was just there");
-                live.ports.groups.insert(group, wanted);
+                let words = live.ports.groups.entry(group).or_default();
+                words.state = wanted.0.unwrap_or(words.state);
+                words.preferred = wanted.1.unwrap_or(words.preferred);
             }
         }
-        let groups = ports.groups.iter().map(|(group, state)| (group.to_string(), *state));
-        let mut answer = AccessAnswer { groups: groups.collect(), refused: 0, told: 0 };
-        for (index, report) in units.iter().map(|unit| unit.access()).enumerate() {
-            if index == 0 {
-                let groups = report.groups.iter();
-                answer.groups =
-                    groups.map(|(group, state)| (group.to_string(), build::port_state(*state))).collect();
-            }
-            answer.refused += report.refused;
-            answer.told += report.told;
-        }
-        Ok(Reply::Access(answer))
+        let reports: Vec<AccessReport> = units.iter().map(|unit| unit.access()).collect();
+        // Where there is no LUN, those that would be added begin so.
+        let groups = reports.first().map_or_else(
+            || self.target(&state).map(|live| live.ports.groups()),
+            |report| Ok(report.groups.clone()),
+        )?;
+        let word = |group: &PortGroup| (group.id.to_string(), build::port_state(group.state));
+        Ok(Reply::Access(AccessAnswer {
+            groups: groups.iter().map(word).collect(),
+            preferred: groups.iter().filter(|group| group.preferred).map(|group| group.id).collect(),
+            refused: reports.iter().map(|report| report.refused).sum(),
+            told: reports.iter().map(|report| report.told).sum(),
+        }))
     }
 
     fn remove(&self, lun: u16) -> Result<Reply, Refusal> {
@@ -359,7 +373,9 @@ impl ServedLuns for LiveDevices {
         match command {
             Command::Add { lun, device } => self.add(*lun, device),
             Command::Remove { lun } => self.remove(*lun),
-            Command::Access { group, state, lun } => self.access(*group, *state, *lun),
+            Command::Access { group, state, preferred, lun } => {
+                self.access(*group, (*state, *preferred), *lun)
+            }
             Command::Resize { lun, size: Size(size) } => {
                 let unit = self.unit(&self.live.lock(), *lun)?;
                 let resized = self.live.resize(*lun, &unit, *size);

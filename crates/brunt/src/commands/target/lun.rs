@@ -8,7 +8,7 @@ use brunt_block::open_url;
 use brunt_core::units::parse_size;
 use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunOptions};
 
-use super::build::{Ports, access_state};
+use super::build::Ports;
 use crate::cli::Failure;
 use crate::devices;
 
@@ -134,7 +134,7 @@ pub fn open(
         write_cache: words.write_back,
         serial: words.serial.unwrap_or_else(|| serial_of(target_name, lun)),
         target_name: target_name.to_string(),
-        target_ports: ports.groups.iter().map(|(group, state)| (*group, access_state(*state))).collect(),
+        target_ports: ports.groups(),
         alua: ports.alua,
         store: words.aptpl.map(|path| Arc::new(FileStore::new(path)) as _),
         sanitize_bytes_per_second: words.sanitize_bytes_per_second,

@@ -83,8 +83,8 @@ fn luns(page: &mut MetricsPage, server: &TargetServer) {
     let name = "brunt_target_port_group_state";
     page.metric(name, MetricKind::Gauge, "Access state of a port group: 1 for the one that it is in.");
     for (target, lun, unit) in &luns {
-        for (group, state) in unit.access().groups {
-            let (group, state) = (group.to_string(), port_state(state).to_string());
+        for group in unit.access().groups {
+            let (group, state) = (group.id.to_string(), port_state(group.state).to_string());
             let labels: [(&str, &str); 4] =
                 [("target", target), ("lun", lun), ("group", &group), ("state", &state)];
             page.sample(name, &labels, 1);

@@ -15,10 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use brunt_block::Congestion;
 use brunt_block::socket::SocketOptions;
 use brunt_core::Size;
-use brunt_core::units::{format_size, parse_size};
+use brunt_core::units::format_size;
 use brunt_iscsi::target_node::{Listener, StartError, TargetConfig, TargetServer, TargetStats};
 use brunt_study::control;
 use serde_json::json;
@@ -29,6 +28,7 @@ use self::file::{
 };
 use self::live::Live;
 use super::role::Role;
+use super::sockets::Sockets;
 use crate::cli::{Done, Failure, Output};
 
 /// How often the command checks whether it should stop.
@@ -73,8 +73,9 @@ pub struct Target {
     config: Option<PathBuf>,
 
     /// Address to listen on; port 0 picks a free port. Can be repeated. Portals of different groups (`,group=2`) lead
-    /// to different target ports; without it the group is 1. `,state=standby` is the group's asymmetric access state.
-    #[arg(long = "portal", value_name = "ADDRESS:PORT[,group=N][,state=STATE]", default_value = DEFAULT_PORTAL)]
+    /// to different target ports; without it the group is 1. `,state=standby` is the group's asymmetric access state, and
+    /// `,preferred` tells initiators to prefer it.
+    #[arg(long = "portal", value_name = "ADDRESS:PORT[,group=N][,state=STATE][,preferred]", default_value = DEFAULT_PORTAL)]
     portals: Vec<String>,
 
     /// Address that discovery gives for the portal, where initiators reach it under another one (NAT, a published
@@ -117,17 +118,8 @@ pub struct Target {
     #[arg(long, default_value = "128")]
     max_sessions: NonZeroU16,
 
-    /// Socket send buffer of each connection [default: chosen by the kernel].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    send_buffer: Option<u64>,
-
-    /// Socket receive buffer of each connection [default: chosen by the kernel].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    receive_buffer: Option<u64>,
-
-    /// TCP congestion control of each connection, such as cubic; default: chosen by the kernel.
-    #[arg(long, value_name = "NAME", value_parser = Congestion::usable)]
-    congestion: Option<Congestion>,
+    #[command(flatten)]
+    sockets: Sockets,
 
     /// Accept commands on standard input while serving: one JSON object per line, answered by one line on standard
     /// output. Commands arm and disarm faults, switch retries on and off, fail and rebuild array members, read
@@ -268,9 +260,9 @@ impl Target {
             header_digest: self.header_digest,
             data_digest: self.data_digest,
             max_sessions: self.max_sessions,
-            send_buffer: self.send_buffer.map(Size),
-            receive_buffer: self.receive_buffer.map(Size),
-            congestion: self.congestion,
+            send_buffer: self.sockets.send_buffer.map(Size),
+            receive_buffer: self.sockets.receive_buffer.map(Size),
+            congestion: self.sockets.congestion,
             ..TargetFile::of(portals, vec![target])
         })
     }
@@ -289,12 +281,13 @@ fn portal(text: &str) -> Result<PortalEntry, Failure> {
                 let advice = "write a number from 1 to 65535, such as 127.0.0.1:3261,group=2";
                 portal.group = group.parse().map_err(|_| wrong(advice))?;
             }
+            None if word == "preferred" => portal.preferred = true,
             Some(("state", state)) => {
-                let advice = "write optimized, non-optimized, standby, unavailable or transitioning";
+                let advice = "write optimized, non-optimized, standby, unavailable, offline or transitioning";
                 let parsed = serde_json::from_value(state.into());
                 portal.state = parsed.map_err(|_| wrong(advice))?;
             }
-            _ => return Err(wrong("write group=N or state=STATE behind the address")),
+            _ => return Err(wrong("write group=N, state=STATE or preferred behind the address")),
         }
     }
     Ok(portal)
