@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use brunt_block::backends::join::JoinError;
 use brunt_block::{Backend, DeviceError};
 use brunt_core::Nanos;
 use brunt_result::OpKind;
@@ -327,11 +328,14 @@ pub enum LoadError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// A load for devices was given none.
-    #[error("a {kind} load needs a device, and this point has none")]
+    #[error("a {kind} load sends its requests to a device, and its target has none that is open")]
     NoDevice {
         /// The load's kind.
         kind: &'static str,
     },
+    /// The targets of one load cannot be driven as one device.
+    #[error("devices: {0}")]
+    Join(#[from] JoinError),
     /// Somebody stopped it while it was made ready.
     #[error("interrupted while the run was being prepared")]
     Interrupted,

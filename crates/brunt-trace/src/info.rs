@@ -23,6 +23,8 @@ use crate::spread::{SizeClass, SizeClasses, Stretch, Stretches};
 const SIZES_MAX: usize = 4096;
 /// Requests longer than this count as long as this for the footprint, so that a damaged length cannot take hours.
 const FOOTPRINT_BYTES_MAX: u64 = 256 << 20;
+/// Most devices that are named.
+const DEVICE_NAMES: usize = 16;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// What is in a trace.
@@ -43,6 +45,8 @@ pub struct TraceInfo {
     pub span_s: f64,
     /// Devices.
     pub devices: u64,
+    /// Names of the first of them, as they appear.
+    pub device_names: Vec<String>,
     /// Requests and bytes by operation.
     pub ops: BTreeMap<TraceOp, Counted>,
     /// The sizes of reads and writes, the most frequent first, ten at most.
@@ -261,11 +265,11 @@ impl Summarizer {
 
     /// What there was in a trace that was read to its end.
     pub fn finish(self, reader: &TraceReader) -> TraceInfo {
-        let devices = reader.devices().names().len() as u64;
+        let devices = reader.devices().names();
         self.finished(reader.format(), reader.ledger(), reader.is_sorted(), devices)
     }
 
-    fn finished(mut self, format: &Format, ledger: RowLedger, sorted: bool, devices: u64) -> TraceInfo {
+    fn finished(mut self, format: &Format, ledger: RowLedger, sorted: bool, devices: &[String]) -> TraceInfo {
         self.end_second();
         let span_ns = self.most_ns.saturating_sub(self.least_ns);
         let span_s = if ledger.requests == 0 { 0.0 } else { span_ns as f64 / 1e9 };
@@ -294,7 +298,8 @@ impl Summarizer {
             sorted,
             digest: self.digest.finish(),
             span_s,
-            devices,
+            devices: devices.len() as u64,
+            device_names: devices.iter().take(DEVICE_NAMES).cloned().collect(),
             ops: self.ops,
             sizes,
             size_classes: self.size_classes.finish(),
@@ -346,7 +351,7 @@ mod tests {
         summarizer.add(second);
         let requests = requests.len() as u64;
         let ledger = RowLedger { requests, backwards, out_of_order: backwards, ..RowLedger::default() };
-        summarizer.finished(&FORMATS[0], ledger, false, 1)
+        summarizer.finished(&FORMATS[0], ledger, false, &["0".into()])
     }
 
     fn request(time_ns: u64, op: TraceOp, offset_bytes: u64, len_bytes: u32) -> BlockRequest {

@@ -170,6 +170,98 @@ fn an_experiment_keeps_its_fidelity() {
     assert!(page.contains("Replay fidelity") && page.contains("Verdicts"));
 }
 
+/// Three devices of one trace in turn: 60 requests each.
+fn three_devices(folder: &Path) -> String {
+    let path = folder.join("server.iolog");
+    let mut text = String::from("fio version 3 iolog\n");
+    for device in ["/dev/a", "/dev/b", "/dev/c"] {
+        text += &format!("0 {device} add\n0 {device} open\n");
+    }
+    for at in 0..180u64 {
+        let device = ["a", "b", "c"][at as usize % 3];
+        text += &format!("{} /dev/{device} write {} 4096\n", at * 100, at / 3 * 4096);
+    }
+    std::fs::write(&path, text).expect("a file");
+    path.to_str().expect("a plain path").to_string()
+}
+
+/// Devices of a trace go to the targets that are named for them, in one replay.
+#[test]
+fn devices_of_a_trace_go_to_their_targets() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = three_devices(folder.path());
+    let file = folder.path().join("a.img");
+    std::fs::File::create(&file).and_then(|file| file.set_len(1 << 20)).expect("a file");
+    let to_file = format!("/dev/a={}", file.display());
+    let mut command = brunt();
+    command.args(["--json", "replay", &trace, "--device", &to_file, "--device", "/dev/c=memory:2MiB"]);
+    let answer = command.output().expect("the program runs");
+    let found = json(&String::from_utf8_lossy(&answer.stdout));
+    assert_eq!(found["target"], format!("{} + memory:2MiB", file.display()));
+    let fidelity = &found["fidelity"];
+    assert_eq!((&found["requests"], &fidelity["completed"]), (&120.into(), &120.into()), "{found}");
+    assert_eq!(fidelity["rows"]["left out: of a device that is not replayed here"], 60, "{found}");
+    assert_eq!(fidelity["digests"]["trace"], fidelity["digests"]["sent"]);
+    let told = fidelity["devices"].as_array().expect("devices");
+    let of =
+        |at: usize| (told[at]["device"].as_str(), told[at]["target"].as_str(), told[at]["sent"].as_u64());
+    assert_eq!(told.len(), 2);
+    assert_eq!(of(0), (Some("/dev/a"), file.to_str(), Some(60)));
+    assert_eq!(of(1), (Some("/dev/c"), Some("memory:2MiB"), Some(60)));
+    let written = std::fs::read(&file).expect("a file");
+    assert!(written[..60 * 4096].chunks(4096).all(|block| block.iter().any(|byte| *byte != 0)));
+    assert!(written[60 * 4096..].iter().all(|byte| *byte == 0));
+
+    let replay = |arguments: &[&str]| refused(&[&["replay", &trace], arguments].concat(), 2);
+    for (arguments, said) in [
+        (&["--device", "/dev/a"][..], "NAME=TARGET"),
+        (
+            &["--device", "/dev/z=null:1GiB"],
+            "--device: the trace has no device /dev/z; those it has begin with /dev/a",
+        ),
+        (&["--device", "/dev/a=null:1GiB", "--device", "/dev/a=null:2GiB"], "/dev/a is named twice"),
+        (&["null:1GiB", "--device", "/dev/a=null:1GiB"], "cannot be used with"),
+        (&["--device", "/dev/a=null:1GiB", "--device", "/dev/b=memory:64KiB"], "beyond memory:64KiB"),
+        (
+            &["--device", "/dev/a=memory:512B", "--device", "/dev/b=memory:1MiB?block=4096"],
+            "less than one block of",
+        ),
+        (&[], "TARGET"),
+    ] {
+        let answer = replay(arguments);
+        assert!(answer.contains(said), "{arguments:?}: {answer}");
+    }
+}
+
+/// What does not fit is refused alike by the check and by the run, which leaves no folder behind.
+#[test]
+fn a_run_refuses_what_its_check_refuses() {
+    let folder = tempfile::tempdir().expect("a folder");
+    three_devices(folder.path());
+    for (a, b, said) in [
+        ("memory:64KiB", "memory:1MiB", "beyond a of 64KiB"),
+        ("memory:512B", "memory:1MiB?block=4096", "less than one block of"),
+    ] {
+        let file = folder.path().join("x.toml");
+        let text = format!(
+            "name = \"x\"\nrepetitions = 1\n[targets.a]\nurl = \"{a}\"\n[targets.b]\nurl = \"{b}\"\n\
+             [workloads.w]\ntrace = \"server.iolog\"\nmap = \"{}\"\n\
+             devices = {{ \"/dev/a\" = \"a\", \"/dev/b\" = \"b\" }}\n",
+            if said.contains("beyond") { "as-is" } else { "pack" }
+        );
+        std::fs::write(&file, text).expect("a file");
+        let (file, out) = (file.to_str().expect("a plain path"), folder.path().join("out"));
+        let out_text = out.to_str().expect("a plain path");
+        for arguments in
+            [&["run", "--check", file][..], &["run", "--check=open", file], &["run", file, "--out", out_text]]
+        {
+            let answer = refused(arguments, 2);
+            assert!(answer.contains(said), "{arguments:?}: {answer}");
+        }
+        assert!(!out.exists());
+    }
+}
+
 /// `--check` reads the trace and holds it against the targets.
 #[test]
 fn a_check_reads_the_trace() {

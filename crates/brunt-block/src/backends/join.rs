@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use brunt_core::Nanos;
+use brunt_core::{Nanos, Size};
 
 use super::array::{in_brackets, split};
 use super::in_range;
@@ -36,10 +36,49 @@ fn open(text: &str, options: &mut UrlOptions) -> Opened {
     for member in words.ok_or_else(wrong)? {
         members.push(options.open(member)?);
     }
-    let joined = JoinedBackend::new(members).ok_or_else(|| {
-        OpenError::Refused("a join needs devices whose sizes are whole blocks of all of them".into())
-    })?;
+    let joined = JoinedBackend::new(members).map_err(|error| OpenError::Refused(error.to_string()))?;
     Ok(Arc::new(joined))
+}
+
+/// Why devices cannot be driven as one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// There are none.
+    #[error("no device was named; a join needs at least one, such as join:[disk0.img],[disk1.img]")]
+    Empty,
+    /// The largest block is no multiple of another device's.
+    #[error(
+        "{other} has blocks of {other_bytes} bytes and {device} of {bytes}, which is no multiple of that: one worker \
+         cannot address both; use devices with the same block size"
+    )]
+    Blocks {
+        /// The device with the largest blocks.
+        device: String,
+        /// Bytes of its blocks.
+        bytes: u32,
+        /// The one that does not go with it.
+        other: String,
+        /// Bytes of its blocks.
+        other_bytes: u32,
+    },
+    /// A device holds less than one block of another.
+    #[error("{device} has {size}, less than one block of {other} ({bytes} bytes); use a larger device")]
+    TooSmall {
+        /// The small one.
+        device: String,
+        /// All of it.
+        size: Size,
+        /// The device with the largest blocks.
+        other: String,
+        /// Bytes of its blocks.
+        bytes: u32,
+    },
+    /// No 64-bit number addresses the last byte.
+    #[error("up to {device}, the devices have more than 2^64 bytes together; use fewer or smaller ones")]
+    TooLarge {
+        /// The first one that is too much.
+        device: String,
+    },
 }
 
 /// See the module.
@@ -51,32 +90,27 @@ pub struct JoinedBackend {
 }
 
 impl JoinedBackend {
-    /// Joins devices in this order; `None` if there are none, or one is smaller than a block of another. What is less
-    /// than a block of the largest size is left out at their ends.
-    pub fn new(members: Vec<Arc<dyn Backend>>) -> Option<JoinedBackend> {
+    /// Joins devices in this order. What is less than a block of the largest size is left out at their ends.
+    ///
+    /// # Errors
+    /// See [`JoinedBackend::check`].
+    pub fn new(members: Vec<Arc<dyn Backend>>) -> Result<JoinedBackend, JoinError> {
         let infos: Vec<&DeviceInfo> = members.iter().map(|member| member.info()).collect();
-        let most = |get: fn(&DeviceInfo) -> u32| infos.iter().map(|info| get(info)).max();
-        let block_bytes = most(|info| info.block_bytes)?;
-        let block = u64::from(block_bytes);
-        let mut end = 0u64;
-        let mut ends = Vec::with_capacity(infos.len());
-        for info in &infos {
-            let whole = block.is_multiple_of(info.block_bytes.into()) && info.size_bytes >= block;
-            end = end.checked_add(info.size_bytes / block * block).filter(|_| whole)?;
-            ends.push(end);
-        }
+        let (block_bytes, ends) = JoinedBackend::check(&infos)?;
+        let end = *ends.last().expect("there is at least one");
+        let most = |get: fn(&DeviceInfo) -> u32| infos.iter().map(|info| get(info)).max().unwrap_or(0);
         let names: Vec<&str> = infos.iter().map(|info| info.name.as_str()).collect();
         let remarks = |of: fn(&DeviceInfo) -> &Vec<String>| -> Vec<String> {
             let all = infos.iter().map(|info| of(info).iter().map(|what| format!("{}: {what}", info.name)));
             all.flatten().collect()
         };
-        let transfer = infos.iter().map(|info| info.transfer_bytes_max).min()?;
+        let transfer = infos.iter().map(|info| info.transfer_bytes_max).min().unwrap_or(0);
         let info = DeviceInfo {
             name: format!("join of {}", names.join(", ")),
             block_bytes,
             size_bytes: end,
-            physical_block_bytes: most(|info| info.physical_block_bytes)?,
-            buffer_align: infos.iter().map(|info| info.buffer_align).max()?,
+            physical_block_bytes: most(|info| info.physical_block_bytes),
+            buffer_align: infos.iter().map(|info| info.buffer_align).max().unwrap_or(1),
             transfer_bytes_max: transfer / block_bytes * block_bytes,
             read_only: infos.iter().any(|info| info.read_only),
             volatile_cache: infos.iter().any(|info| info.volatile_cache),
@@ -84,7 +118,32 @@ impl JoinedBackend {
             facts: remarks(|info| &info.facts),
             notes: remarks(|info| &info.notes),
         };
-        Some(JoinedBackend { members, ends, info })
+        Ok(JoinedBackend { members, ends, info })
+    }
+
+    /// Whether such devices can be joined: bytes of their blocks then, and where each of them ends.
+    ///
+    /// # Errors
+    /// There are none, or the blocks of one do not go with those of another.
+    pub fn check(infos: &[&DeviceInfo]) -> Result<(u32, Vec<u64>), JoinError> {
+        let largest = infos.iter().max_by_key(|info| info.block_bytes).ok_or(JoinError::Empty)?;
+        let (bytes, block) = (largest.block_bytes, u64::from(largest.block_bytes));
+        let mut end = 0u64;
+        let mut ends = Vec::with_capacity(infos.len());
+        for info in infos {
+            let (device, other) = (info.name.clone(), largest.name.clone());
+            if !bytes.is_multiple_of(info.block_bytes) {
+                let (other, other_bytes) = (device, info.block_bytes);
+                return Err(JoinError::Blocks { device: largest.name.clone(), bytes, other, other_bytes });
+            }
+            if info.size_bytes < block {
+                return Err(JoinError::TooSmall { device, size: Size(info.size_bytes), other, bytes });
+            }
+            let whole = info.size_bytes / block * block;
+            end = end.checked_add(whole).ok_or(JoinError::TooLarge { device })?;
+            ends.push(end);
+        }
+        Ok((bytes, ends))
     }
 
     /// Where each member begins and ends.
@@ -363,10 +422,27 @@ mod tests {
 
     #[test]
     fn what_cannot_be_joined_is_refused() {
-        for url in
-            ["join:", "join:[memory:1MiB", "join:memory:1MiB", "join:[memory:512B],[memory:1MiB?block=4096]"]
-        {
-            assert!(open_url(url).is_err(), "{url}");
+        for (url, said) in [
+            ("join:", "names nothing"),
+            ("join:[memory:1MiB", "write join:[MEMBER]"),
+            ("join:memory:1MiB", "write join:[MEMBER]"),
+            ("join:[memory:512B],[memory:1MiB?block=4096]", "less than one block of memory"),
+        ] {
+            let error = open_url(url).err().expect(url).to_string();
+            assert!(error.contains(said), "{url}: {error}");
         }
+        let info = |name: &str, block_bytes, size_bytes| {
+            let plain = open_url("memory:1MiB").unwrap().info().clone();
+            DeviceInfo { name: name.into(), block_bytes, size_bytes, ..plain }
+        };
+        let check = |infos: [&DeviceInfo; 2], said: &str| {
+            let error = JoinedBackend::check(&infos).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        };
+        let (odd, even) = (info("odd", 520, 1 << 20), info("even", 4096, 1 << 20));
+        check([&odd, &even], "odd has blocks of 520 bytes and even of 4096");
+        let large = info("large", 512, u64::MAX / 512 * 512);
+        check([&large, &info("more", 512, 1 << 20)], "up to more");
+        assert!(matches!(JoinedBackend::check(&[]), Err(JoinError::Empty)));
     }
 }

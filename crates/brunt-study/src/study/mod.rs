@@ -151,8 +151,9 @@ impl<'a> Study<'a> {
         Study::of_plan(plan, experiment, targets, version, folder, company)
     }
 
-    /// The same with points of another making than the experiment's own.
-    fn of_plan(
+    /// The same with a plan that was made before: its loads keep what they read of traces, and points of another making
+    /// than the experiment's own can be had.
+    pub fn of_plan(
         plan: Plan,
         experiment: Experiment,
         targets: BTreeMap<String, Arc<dyn Backend>>,
@@ -223,7 +224,7 @@ impl<'a> Study<'a> {
                 self.notes.push(Vec::new());
                 continue;
             }
-            let notes = point.load.open(&self.place(index));
+            let notes = self.place(index).and_then(|on| point.load.open(&on));
             let notes = notes.map_err(|source| StudyError::Load { label: point.label.clone(), source })?;
             self.summary.points[index].notes.clone_from(&notes);
             self.notes.push(notes);
@@ -232,19 +233,21 @@ impl<'a> Study<'a> {
     }
 
     /// What a point's load is run on.
-    fn place(&self, index: usize) -> LoadTarget {
-        let jobs: Vec<LoadTarget> = self.plan.jobs_of(index).map(|job| self.place(job)).collect();
+    ///
+    /// # Errors
+    /// Several targets of one load cannot be driven as one device.
+    fn place(&self, index: usize) -> Result<LoadTarget, LoadError> {
+        let jobs: Result<Vec<LoadTarget>, LoadError> =
+            self.plan.jobs_of(index).map(|job| self.place(job)).collect();
+        let jobs = jobs?;
         let point = &self.plan.points[index];
         let backends = || point.targets.iter().filter_map(|name| self.targets.get(name).cloned());
         if !jobs.is_empty() || point.targets.len() < 2 {
             let device = self.targets.get(&point.target).cloned();
-            return LoadTarget { device, parts: Vec::new(), jobs };
+            return Ok(LoadTarget { device, parts: Vec::new(), jobs });
         }
-        // What cannot be joined is refused when the load is opened.
-        match JoinedBackend::new(backends().collect()) {
-            Some(joined) => LoadTarget { parts: joined.ranges(), ..LoadTarget::of(Arc::new(joined)) },
-            None => LoadTarget::default(),
-        }
+        let joined = JoinedBackend::new(backends().collect())?;
+        Ok(LoadTarget { parts: joined.ranges(), ..LoadTarget::of(Arc::new(joined)) })
     }
 
     /// The runs in their order, then rounds of those points that are not precise enough; what ends them early without an
@@ -363,7 +366,7 @@ impl<'a> Study<'a> {
         if self.summary.points[index].ring.mode != RingMode::Auto {
             return Ok(true);
         }
-        let (load, on) = (&self.plan.points[index].load, self.place(index));
+        let (load, on) = (&self.plan.points[index].load, self.place(index)?);
         let choice = decisions::choose_ring(&**load, &on, self.seed, stop)?;
         let chosen = choice.is_some();
         if let Some(choice) = choice {
@@ -417,7 +420,7 @@ impl<'a> Study<'a> {
         stop: &AtomicBool,
     ) -> Result<Made, LoadError> {
         let index = info.point as usize;
-        let (load, on) = (&self.plan.points[index].load, self.place(index));
+        let (load, on) = (&self.plan.points[index].load, self.place(index)?);
         let point = &mut self.summary.points[index];
         let order = RunOrder { ring: Some(point.ring.mode), ..jobs::order_of(info) };
         let mut relay =

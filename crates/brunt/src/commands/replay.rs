@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brunt_block::backends::join::JoinedBackend;
 use brunt_core::Span;
 use brunt_core::units::{format_grouped, parse_duration};
 use brunt_load::load::{LoadTarget, RunOrder};
@@ -37,7 +38,12 @@ pub struct Replay {
     /// The trace, plain, gzip or zstd
     trace: PathBuf,
     /// What it is replayed on: a path, null:SIZE, memory:SIZE, or another device URL
-    target: String,
+    #[arg(required_unless_present = "devices", conflicts_with = "devices")]
+    target: Option<String>,
+    /// In place of TARGET: where a device of the trace goes; may be repeated. Devices that are not named are left out. `brunt
+    /// trace info` lists the names
+    #[arg(long = "device", value_name = "NAME=TARGET", value_parser = route)]
+    devices: Vec<DeviceRoute>,
     /// Which format the trace has, where that cannot be found out
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(FORMATS.iter().map(|format| format.name)))]
     format: Option<String>,
@@ -90,6 +96,23 @@ pub struct Replay {
     metrics: Option<SocketAddr>,
 }
 
+/// Where a device of the trace goes.
+#[derive(Clone)]
+struct DeviceRoute {
+    device: String,
+    url: String,
+}
+
+/// Why a text is no [`DeviceRoute`].
+#[derive(Debug, thiserror::Error)]
+#[error("write NAME=TARGET, such as hm-0=disk.img: a device of the trace and a device URL")]
+struct NoRoute;
+
+fn route(text: &str) -> Result<DeviceRoute, NoRoute> {
+    let (device, url) = text.split_once('=').filter(|(_, url)| !url.is_empty()).ok_or(NoRoute)?;
+    Ok(DeviceRoute { device: device.into(), url: url.into() })
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Timing {
     /// At the trace's times
@@ -131,6 +154,10 @@ impl Subcommand for Replay {
             "brunt replay mysql.load.gz disk.img --map wrap --as-fast-as-possible --depth 32 --json",
             "as fast as possible, with JSON output",
         ),
+        (
+            "brunt replay server.msr.csv --device hm-0=disk.img --device hm-1=null:64GiB",
+            "two of the trace's devices, each on a target of its own, in the trace's order",
+        ),
     ];
 
     fn more_help() -> Option<String> {
@@ -138,18 +165,18 @@ impl Subcommand for Replay {
     }
 
     fn run(self, output: &Output) -> Done {
-        let (seed, overwrite, target) = (self.seed, self.overwrite, self.target.clone());
+        let (seed, overwrite) = (self.seed, self.overwrite);
         let listener = listen(self.metrics)?;
+        let targets = self.targets()?;
+        let target = targets.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(" + ");
         let workload = self.workload();
         workload.check().map_err(|error| wrong(&error))?;
-        let load = ReplayLoad::new(workload, &[]);
+        let named = !workload.devices.is_empty();
+        let names: Vec<String> = targets.iter().map(|target| target.name.clone()).collect();
+        let load = ReplayLoad::new(workload, if named { &names } else { &[] });
         // What is wrong with the trace is found out before the device is opened for writing.
         let changes = load.changes_data().map_err(|error| wrong(&error))?;
-        let device = devices::open(&target, !changes)?;
-        if changes {
-            devices::guard(device.as_ref(), overwrite, devices::OVERWRITE)?;
-        }
-        let on = LoadTarget::of(Arc::clone(&device));
+        let on = open(&targets, changes, overwrite)?;
         for note in load.open(&on).map_err(failure)? {
             output.note(note);
         }
@@ -165,7 +192,7 @@ impl Subcommand for Replay {
         print(&load.describe(), &target, &run, &fidelity, output);
         let document = json!({
             "description": load.describe(),
-            "target": brunt_study::experiment::without_secrets(&target),
+            "target": target,
             "requests": fidelity.sent,
             "verdict": fidelity.verdict,
             "fidelity": fidelity,
@@ -181,7 +208,55 @@ impl Subcommand for Replay {
     }
 }
 
+/// A device that is replayed on.
+struct ReplayTarget {
+    /// Its URL without secrets.
+    name: String,
+    url: String,
+}
+
+/// Opens the targets, several as one. Those that hold something that would be overwritten are refused.
+fn open(targets: &[ReplayTarget], changes: bool, overwrite: bool) -> Result<LoadTarget, Failure> {
+    let mut members = Vec::with_capacity(targets.len());
+    for target in targets {
+        let device = devices::open(&target.url, !changes)?;
+        if changes {
+            devices::guard(device.as_ref(), overwrite, devices::OVERWRITE)?;
+        }
+        members.push(device);
+    }
+    if let [device] = members.as_slice() {
+        return Ok(LoadTarget::of(Arc::clone(device)));
+    }
+    let joined = JoinedBackend::new(members).map_err(|error| Failure::usage(format!("--device: {error}")))?;
+    Ok(LoadTarget { parts: joined.ranges(), ..LoadTarget::of(Arc::new(joined)) })
+}
+
 impl Replay {
+    /// Each device that is replayed on, once.
+    fn targets(&self) -> Result<Vec<ReplayTarget>, Failure> {
+        let mut targets: Vec<ReplayTarget> = Vec::new();
+        let urls = self.target.iter().chain(self.devices.iter().map(|route| &route.url));
+        for url in urls {
+            let name = brunt_study::experiment::without_secrets(url);
+            match targets.iter().find(|known| known.name == name) {
+                None => targets.push(ReplayTarget { name, url: url.clone() }),
+                Some(known) if known.url == *url => {}
+                Some(_) => {
+                    let what = format!("--device: {name} is written with two secrets; give one of them");
+                    return Err(Failure::usage(what));
+                }
+            }
+        }
+        for (at, route) in self.devices.iter().enumerate() {
+            if self.devices[..at].iter().any(|before| before.device == route.device) {
+                let what = format!("--device: {} is named twice; a device goes to one target", route.device);
+                return Err(Failure::usage(what));
+            }
+        }
+        Ok(targets)
+    }
+
     fn workload(self) -> Workload {
         let timing = match (self.as_fast_as_possible, self.timing) {
             (true, _) | (_, Timing::Depth) => ReplayTiming::Depth,
@@ -191,6 +266,11 @@ impl Replay {
         Workload {
             trace: Some(self.trace),
             format: self.format,
+            devices: self
+                .devices
+                .into_iter()
+                .map(|route| (route.device, brunt_study::experiment::without_secrets(&route.url)))
+                .collect(),
             reading: (self.reading != TraceReading::default()).then_some(self.reading),
             speed: self.speed,
             timing: Some(timing),
@@ -223,6 +303,7 @@ impl Replay {
 fn wrong(error: &WorkloadError) -> Failure {
     match error.key {
         "trace" => Failure::usage(&error.what),
+        "devices" => Failure::usage(format!("--device: {}", error.what)),
         "queue_depth" => Failure::usage(format!("--depth: {}", error.what)),
         key => {
             let option = key.strip_prefix("reading.").unwrap_or(key);
@@ -240,7 +321,7 @@ fn failure(error: LoadError) -> Failure {
 
 fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, output: &Output) {
     let count = |count: u64| format_grouped(count as f64);
-    output.line(format_args!("{what}, on {}", brunt_study::experiment::without_secrets(target)));
+    output.line(format_args!("{what}, on {target}"));
     output.line(format_args!("verdict      {}", fidelity.verdict.name()));
     for reason in &fidelity.reasons {
         output.line(format_args!("             {reason}"));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use brunt_block::Backend;
 use brunt_fio::FioJson;
+use brunt_load::LoadError;
 use brunt_probe::{Prober, Watch};
 use brunt_result::summary::{self, Summary};
 use brunt_study::experiment::{Experiment, Plan};
@@ -20,7 +21,7 @@ use brunt_study::observe::Observer;
 use brunt_study::probing::Probing;
 use brunt_study::results::Results;
 use brunt_study::role::{self, Role, Roles};
-use brunt_study::study::{Study, table};
+use brunt_study::study::{Study, StudyError, table};
 
 use super::run_check::{self, Check};
 use super::{Subcommand, detach, report};
@@ -125,6 +126,8 @@ impl Subcommand for Run {
         };
         let Opened { mut targets, roles, roles_by_target } =
             open(&experiment, &plan, &hosts, lab.as_ref(), output)?;
+        // What does not fit is refused before there is a folder for results.
+        run_check::fit_opened(&plan, &targets)?;
         let faults = match experiment.fault.is_empty() {
             true => None,
             false => Some(
@@ -170,11 +173,11 @@ impl Subcommand for Run {
         // Begun last and ended first.
         hooks.extend(faults.map(|faults| Box::new(faults) as Box<dyn RunHook>));
         let company = Company { observers, hooks };
-        let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
+        let study = Study::of_plan(plan, experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
         let result = study.run(stop);
         drop((watching, server));
         write_page(&folder, output);
-        let summary = result.map_err(Failure::failed)?;
+        let summary = result.map_err(unfinished)?;
         for role in &roles {
             role.stop().map_err(Failure::failed)?;
         }
@@ -184,6 +187,16 @@ impl Subcommand for Run {
             Some(trouble) => Err(Failure::failed(format!("incomplete: {trouble}"))
                 .advise(format!("the finished runs are in {}", folder.display()))),
         }
+    }
+}
+
+/// What an error that ended a study means for the exit status.
+fn unfinished(error: StudyError) -> Failure {
+    match &error {
+        StudyError::Load { source: LoadError::Workload(_) | LoadError::Join(_), .. } => {
+            Failure::usage(&error)
+        }
+        _ => Failure::failed(&error),
     }
 }
 

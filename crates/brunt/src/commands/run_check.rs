@@ -5,10 +5,14 @@
 //! machine; everything it rejects would also be rejected by the run.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 
-use brunt_block::{DeviceInfo, OpenError, foresee_url_with};
+use brunt_block::backends::join::JoinedBackend;
+use brunt_block::{Backend, DeviceInfo, OpenError, foresee_url_with};
+use brunt_load::LoadError;
 use brunt_load::replay::ReplayLoad;
 use brunt_result::summary;
 use brunt_study::experiment::{Experiment, Plan, Point, Target};
@@ -40,18 +44,15 @@ pub(super) fn check(
     experiment.link_warnings().into_iter().for_each(|warning| output.note(warning));
     match how {
         Check::Closed => {
-            for (name, info) in foreseen(experiment, output)? {
-                fit(plan, &name, &info)?;
-            }
+            let infos = foreseen(experiment, output)?;
+            fit(plan, &infos.iter().map(|(name, info)| (name.as_str(), info)).collect())?;
         }
         Check::Open => {
             let hosts = experiment.hosts().map_err(Failure::usage)?;
             let enter = |entry| lab::enter(experiment, entry, &hosts);
             let lab = experiment.lab.as_ref().map(enter).transpose()?;
             let opened = run::open(experiment, plan, &hosts, lab.as_ref(), output)?;
-            for (name, backend) in &opened.targets {
-                fit(plan, name, backend.info())?;
-            }
+            fit_opened(plan, &opened.targets)?;
             for role in &opened.roles {
                 role.stop().map_err(Failure::failed)?;
             }
@@ -121,18 +122,29 @@ fn target_url(target: &Target) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Whether the workloads of all points on this target fit its device. Traces are read for that.
-fn fit(plan: &Plan, name: &str, info: &DeviceInfo) -> Done {
-    for point in plan.points.iter().filter(|point| point.is_on(name)) {
-        if let Some(replay) = point.load.any().downcast_ref::<ReplayLoad>() {
-            replay
-                .check_target(info, name)
-                .map_err(|error| Failure::usage(format!("{}: {error}", point.label)))?;
+/// Whether the workloads of all points fit the targets that were opened for them.
+pub(super) fn fit_opened(plan: &Plan, targets: &BTreeMap<String, Arc<dyn Backend>>) -> Done {
+    fit(plan, &targets.iter().map(|(name, backend)| (name.as_str(), backend.info())).collect())
+}
+
+/// Whether the workloads of all points fit the devices of these targets. Traces are read for that.
+fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>) -> Done {
+    for point in &plan.points {
+        let wrong = |error: &dyn Display| Failure::usage(format!("{}: {error}", point.label));
+        // Several targets of one replay are driven as one device.
+        let replayed = point.load.any().is::<ReplayLoad>() && point.targets.len() > 1;
+        let joined: Option<Vec<&DeviceInfo>> =
+            point.targets.iter().map(|name| infos.get(name.as_str()).copied()).collect();
+        if let Some(joined) = joined.filter(|_| replayed) {
+            JoinedBackend::check(&joined).map_err(|error| wrong(&LoadError::Join(error)))?;
         }
-        if let Some(workload) = Point::workload(point) {
-            workload
-                .check_device(info)
-                .map_err(|error| Failure::usage(format!("{}: {error}", point.label)))?;
+        for (name, info) in infos.iter().filter(|(name, _)| point.is_on(name)) {
+            if let Some(replay) = point.load.any().downcast_ref::<ReplayLoad>() {
+                replay.check_target(info, name).map_err(|error| wrong(&error))?;
+            }
+            if let Some(workload) = Point::workload(point) {
+                workload.check_device(info).map_err(|error| wrong(&error))?;
+            }
         }
     }
     Ok(())

@@ -75,7 +75,8 @@ fn print(info: &TraceInfo, output: &Output) {
 
 fn figures(info: &TraceInfo, output: &Output) {
     let count = |count: u64| format_grouped(count as f64);
-    output.line(format_args!("devices      {}", count(info.devices)));
+    let more = if info.devices > info.device_names.len() as u64 { ", …" } else { "" };
+    output.line(format_args!("devices      {}: {}{more}", count(info.devices), info.device_names.join(", ")));
     for (op, counted) in &info.ops {
         let share = counted.requests as f64 / info.ledger.requests.max(1) as f64 * 100.0;
         let (requests, bytes) = (count(counted.requests), format_size(counted.bytes));
