@@ -319,6 +319,13 @@ impl Negotiation {
         self.offered == 0
     }
 
+    /// Whether a digest that this side requires was not agreed on: who does not offer it goes without.
+    pub fn lacks_digest(&self) -> bool {
+        let lacks = |wish: DigestPolicy, value: bool| wish == DigestPolicy::Require && !value;
+        lacks(self.wishes.header_digest, self.values.header_digest)
+            || lacks(self.wishes.data_digest, self.values.data_digest)
+    }
+
     /// The initiator's offers, in the order they should be sent. Call once.
     pub fn offers(&mut self) -> Vec<(&'static str, String)> {
         let mut offers = Vec::new();

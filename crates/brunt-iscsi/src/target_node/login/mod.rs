@@ -451,6 +451,9 @@ impl TargetLogin {
             self.stage = next;
             return Ok(TargetLoginStep::Reply(self.response(request, code::TRANSIT | stages, answer, None)));
         }
+        if self.negotiation.lacks_digest() {
+            return Err(Refusal(code::MISSING_PARAMETER));
+        }
         let candidate = Candidate {
             initiator_name: self.initiator_name.clone(),
             isid: request.isid,

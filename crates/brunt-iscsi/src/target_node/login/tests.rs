@@ -1,5 +1,6 @@
 use super::*;
 use crate::chap::Credentials;
+use crate::params::DigestPolicy;
 use crate::scsi::LunMap;
 use crate::target_node::directory::Directory;
 use crate::target_node::session::SessionTable;
@@ -95,6 +96,24 @@ fn one_request() {
     assert_eq!(done.stat_sn, 1);
     assert_eq!(done.params.max_burst_length, 65536);
     assert_eq!(done.session.nexus().initiator_port, "iqn.2026-11.io.brunt:i,i,0x800102030405");
+}
+
+/// Where a digest is required, nobody gets in without it: neither who offers none nor who does not offer.
+#[test]
+fn required_digests() {
+    let strict = || {
+        let mut bench = Bench::new(false, false);
+        let wishes = Wishes { data_digest: DigestPolicy::Require, ..Wishes::default() };
+        bench.login = TargetLogin::new(Arc::new(wishes), 1, Challenge::random());
+        bench
+    };
+    assert_eq!(strict().status(0x87, &with(&[])), code::MISSING_PARAMETER);
+    assert_ne!(strict().status(0x87, &with(&[("DataDigest", "None")])), 0);
+    assert_eq!(strict().status(0x87, &with(&[("HeaderDigest", "CRC32C")])), code::MISSING_PARAMETER);
+    assert_eq!(strict().status(0x87, &with(&[("DataDigest", "None,CRC32C")])), 0);
+    let mut in_two_steps = strict();
+    assert_eq!(in_two_steps.status(0x04, &with(&[("DataDigest", "CRC32C")])), 0);
+    assert_eq!(in_two_steps.status(0x87, &[]), 0);
 }
 
 /// What is wrong gets its status of RFC 7143, 11.13.5.
