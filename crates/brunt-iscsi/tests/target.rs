@@ -11,7 +11,7 @@ use brunt_block::open_url;
 use brunt_iscsi::chap::Credentials;
 use brunt_iscsi::params::DigestPolicy;
 use brunt_iscsi::scsi::{LogicalUnit, LunMap, LunOptions};
-use brunt_iscsi::target_node::{Listener, Portal, ServedTarget, TargetConfig, TargetServer};
+use brunt_iscsi::target_node::{Listener, OpenPortals, Portal, ServedTarget, TargetConfig, TargetServer};
 use brunt_wire::iscsi::pdu::{
     BHS_BYTES, Bhs, LoginRequest, NopOut, Opcode, RESERVED_TAG, ScsiCommand, U24, padded,
 };
@@ -39,7 +39,11 @@ fn map(luns: &[&str]) -> Arc<LunMap> {
 }
 
 fn connect(server: &TargetServer) -> TcpStream {
-    let socket = TcpStream::connect(server.portals()[0]).unwrap();
+    connect_to(server.portals()[0])
+}
+
+fn connect_to(at: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(at).unwrap();
     socket.set_nodelay(true).unwrap();
     // Long enough for a machine that is busy; a test never waits for it to pass.
     socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
@@ -101,9 +105,22 @@ fn ping() -> Vec<u8> {
     ping.as_bytes().to_vec()
 }
 
+/// Class and detail of what a login is answered with; `None` when it is not.
+fn login_status(at: SocketAddr, isid: u8) -> Option<u16> {
+    let mut socket = connect_to(at);
+    socket.write_all(&login_bytes(isid)).unwrap();
+    let (bhs, _) = receive(&mut socket)?;
+    assert_eq!(bhs.kind(), Opcode::LoginResponse);
+    Some(u16::from_be_bytes([bhs.rest[16], bhs.rest[17]]))
+}
+
 /// Logs in; panics when the target does not let us.
 fn log_in(server: &TargetServer, isid: u8) -> TcpStream {
-    let mut socket = connect(server);
+    log_in_at(server.portals()[0], isid)
+}
+
+fn log_in_at(at: SocketAddr, isid: u8) -> TcpStream {
+    let mut socket = connect_to(at);
     socket.write_all(&login_bytes(isid)).unwrap();
     let (bhs, _) = receive(&mut socket).expect("a login response");
     assert_eq!((bhs.kind(), bhs.rest[16]), (Opcode::LoginResponse, 0));
@@ -400,6 +417,39 @@ fn targets_are_apart() {
     while receive(&mut first).is_some() {}
     assert_alive(&mut second);
     assert_eq!(two.stats().sessions_open, 1);
+}
+
+/// Portals come, go and change while sessions stay; those of a port group that is no more are cut off, and what holds
+/// for new connections is new at once.
+#[test]
+fn the_entrance_is_renewed() {
+    let server = target(&["memory:1MiB"], |_| ());
+    let mut stays = log_in(&server, 1);
+    let at = server.portals()[0];
+    let renew = |portals: &[Portal], change: &dyn Fn(&mut TargetConfig)| {
+        let mut config = TargetConfig { portals: portals.to_vec(), ..TargetConfig::default() };
+        change(&mut config);
+        let open = OpenPortals::open(&config.portals, &server.open_portals()).unwrap();
+        server.renew_entrance(open, &config, Duration::from_millis(100));
+    };
+    let second = Portal { group: 2, ..loopback() };
+    renew(&[loopback(), second.clone()], &|_| ());
+    assert_eq!((server.portals()[0], server.portals().len()), (at, 2));
+    let added = server.portals()[1];
+    let mut goes = log_in_at(added, 2);
+    // As many sessions as are open, and no more.
+    renew(&[loopback(), second.clone()], &|config| config.sessions_max = 2);
+    assert_eq!(login_status(at, 3), Some(0x0302));
+    renew(&[loopback(), second], &|config| config.wishes.header_digest = DigestPolicy::Require);
+    assert_eq!(login_status(at, 3), Some(0x0207), "the digest is missing");
+    assert_alive(&mut stays);
+    assert_alive(&mut goes);
+    renew(&[loopback()], &|_| ());
+    while receive(&mut goes).is_some() {}
+    assert!(TcpStream::connect(added).is_err(), "nobody listens there");
+    assert!(std::net::TcpListener::bind(added).is_ok(), "the address is free");
+    assert_alive(&mut stays);
+    assert_eq!(login_status(at, 3), Some(0));
 }
 
 /// Its listener hears what happens to the files behind the LUNs, without any request to them.

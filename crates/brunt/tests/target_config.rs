@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 
 use support::controlled::ControlledTarget;
@@ -214,9 +215,90 @@ fn reloading() {
     ));
     assert_eq!(target.ask(r#"{"do":"reload"}"#), r#"{"answer":"done"}"#);
     let note = target.wait_for_note("t.toml:");
-    assert!(note.contains("blue removed") && note.contains("until the target is restarted"), "{note}");
+    assert!(note.contains("blue removed") && note.contains("max_sessions changed for connections"), "{note}");
     assert_eq!((size(BLUE, 0), size(RED, 0)), (None, None));
     assert_eq!(capacity(&format!("iscsi://a%secret@{at}/{RED}/0")), Some("4194304".into()));
+}
+
+/// SIGHUP and `reload` open and close portals and change what is advertised; what cannot change is refused by name, with
+/// everything else in the file.
+#[test]
+fn portals_are_reloaded() {
+    if need("iscsi-ls", "libiscsi-bin").is_none() {
+        return;
+    }
+    let folder = TempDir::new("targets");
+    let file = folder.join("t.toml");
+    let write = |head: &str, portals: &[&str]| {
+        let portals: String = portals.iter().map(|portal| format!("[[portal]]\n{portal}\n")).collect();
+        let target = format!("[[target]]\nname = \"{RED}\"\nluns = {{ 0 = \"memory:1MiB\" }}\n");
+        std::fs::write(&file, format!("{head}\n{portals}{target}")).unwrap();
+    };
+    let any = "listen = \"127.0.0.1:0\"";
+    let second = format!("{any}\ngroup = 2\nstate = \"standby\"\nadvertise = \"san.example:4260\"");
+    write("", &[any]);
+    let mut target = ControlledTarget::start(&["--config", file.to_str().unwrap()], 1);
+    let at = target.portals[0];
+    let listed = |at: SocketAddr| {
+        let listed = succeed(Command::new("iscsi-ls").arg(format!("iscsi://{at}")), 30);
+        let mut portals: Vec<String> =
+            listed.lines().filter_map(|line| line.split("Portal:").nth(1)).map(str::to_string).collect();
+        portals.sort();
+        portals
+    };
+    const DONE: &str = r#"{"answer":"done"}"#;
+    const RELOAD: &str = r#"{"do":"reload"}"#;
+
+    write("", &[any, &second]);
+    assert_eq!(target.ask(RELOAD), DONE);
+    let note = target.wait_for_note("t.toml:");
+    let added = note.split("portal ").nth(1).and_then(|rest| rest.split(' ').next()).expect("an address");
+    assert!(note.contains(" of group 2 added"), "{note}");
+    let added: SocketAddr = added.parse().expect("an address");
+    let both = [format!("{at},1"), "san.example:4260,2".to_string()];
+    assert_eq!((listed(at), listed(added)), (both.to_vec(), both.to_vec()));
+    let access = target.ask(r#"{"do":"access"}"#);
+    assert!(access.contains(r#""groups":{"1":"optimized","2":"standby"}"#), "{access}");
+
+    // What a command changed stays, unless the file says something new of it.
+    target.ask(r#"{"do":"access","group":1,"state":"non-optimized"}"#);
+    write(
+        "congestion = \"reno\"\nheader_digest = \"prefer\"",
+        &[
+            &format!("{any}\nadvertise = \"other.example:1\""),
+            &second.replace("standby", "optimized\"\npreferred = true\n#"),
+        ],
+    );
+    assert_eq!(target.ask(RELOAD), DONE);
+    let note = target.wait_for_note("t.toml:");
+    for part in [
+        &format!("portal {at} changed"),
+        "group 2 is optimized and preferred",
+        "header_digest and congestion changed for connections from now on",
+    ] {
+        assert!(note.contains(part), "{part}: {note}");
+    }
+    let access = target.ask(r#"{"do":"access"}"#);
+    assert!(access.contains(r#""groups":{"1":"non-optimized","2":"optimized"},"preferred":[2]"#), "{access}");
+    assert_eq!(listed(at)[0], "other.example:1,1");
+
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    for (head, portal, line, said) in [
+        ("alua = \"both\"", any.to_string(), 1, "alua cannot change while the target serves"),
+        ("", format!("listen = \"{}\"", taken.local_addr().unwrap()), 3, "cannot listen on"),
+    ] {
+        write(head, &[&portal]);
+        let answer = target.ask(RELOAD);
+        assert!(answer.contains(&format!("t.toml:{line}: ")) && answer.contains(said), "{answer}");
+        assert_eq!(listed(added)[0], "other.example:1,1", "nothing changed");
+    }
+
+    write("", &[any]);
+    assert_eq!(target.ask(RELOAD), DONE);
+    let note = target.wait_for_note("t.toml:");
+    assert!(note.contains(&format!("portal {added} removed")) && note.contains("group 2 removed"), "{note}");
+    assert_eq!(listed(at), [format!("{at},1")]);
+    assert!(TcpStream::connect(added).is_err());
 }
 
 /// The file that docs/target.md shows is one.

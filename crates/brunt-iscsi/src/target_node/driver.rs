@@ -8,7 +8,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use brunt_block::socket::SocketOptions;
 use brunt_block::sparse::SparseMemory;
 use brunt_block::stream::Lent;
 use brunt_block::{Buf, Inline, PayloadPlace, Ring, RingConfig, Stream};
@@ -21,6 +20,7 @@ use super::connection::{
     Broken, CommandBegun, ConnectionContext, ConnectionCounters, ConnectionIo, DataOut, Destination, IsDone,
     KeepAlive, Received, TargetConnection,
 };
+use super::entrance::{CurrentEntrance, Portal};
 use super::login::LoggedInConnection;
 use super::session::{
     CommandWindow, ConnectionHandle, Reach, SESSION_TASKS_MAX, SessionTable, TargetSession,
@@ -41,33 +41,14 @@ const NO_TAG: u64 = u64::MAX;
 /// After the last answer, so long for the peer to take it.
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Where a target listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Portal {
-    /// Address and port; port 0 picks a free one.
-    pub listen: SocketAddr,
-    /// What discovery says instead (`host:port`), where initiators reach it under another address.
-    pub advertise: Option<String>,
-    /// Its portal group tag. Portals of one group lead to one target port; those of different groups to different ones.
-    pub group: u16,
-}
-
-impl From<SocketAddr> for Portal {
-    fn from(listen: SocketAddr) -> Portal {
-        Portal { listen, advertise: None, group: 1 }
-    }
-}
-
 /// What all connections of a process share.
 pub struct SharedTarget {
     /// Sessions, and the targets they are of.
     pub table: SessionTable,
-    /// Where the portals listen.
-    pub portals: Vec<Portal>,
     /// Of all connections.
     pub keep_alive: KeepAlive,
-    /// Of all connections in full feature phase.
-    pub sockets: SocketOptions,
+    /// Where they come in, and how they are treated.
+    pub entrance: CurrentEntrance,
 }
 
 /// A connection's counters for others to read.
@@ -159,7 +140,7 @@ fn serve(
     let ring = Ring::new(RingConfig { entries: 256, ..RingConfig::default() })?;
     let local = socket.local_addr()?;
     let mut stream = Stream::new(&ring, socket, RX_BYTES.max(early.len()))?;
-    shared.sockets.apply(stream.socket())?;
+    shared.entrance.get().sockets.apply(stream.socket())?;
     stream.preload(early);
     handle.set_waker(ring.waker());
     let discovery = session.target().is_none();
@@ -589,7 +570,9 @@ impl ConnectionIo for SocketIo<'_> {
     }
 
     fn describe_targets(&self) -> Vec<(String, Vec<String>)> {
-        let addresses = self.shared.portals.iter().map(|Portal { listen, advertise, group }| {
+        let entrance = self.shared.entrance.get();
+        let addresses = entrance.open.doors().iter().map(|door| {
+            let Portal { listen, advertise, group } = &door.portal;
             // A portal on every address is reached by the one that this initiator came through.
             let ip = if listen.ip().is_unspecified() { self.local.ip() } else { listen.ip() };
             let address = || SocketAddr::new(ip.to_canonical(), listen.port()).to_string();

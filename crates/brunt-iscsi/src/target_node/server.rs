@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::{ConnectionCounters, KeepAlive};
 use super::directory::{Directory, ServedTarget};
-pub use super::driver::Portal;
 use super::driver::{self, ConnectionError, LiveCounters, SharedTarget};
+use super::entrance::{CurrentEntrance, Entrance, OpenPortal, OpenPortals, Portal, PortalError};
 use super::login::{LOGIN_SEGMENT_BYTES_MAX, LoggedInConnection, TargetLogin, TargetLoginStep};
 use super::session::{SessionTable, TargetSession};
 use crate::chap::{Challenge, ChapUser};
@@ -140,20 +140,18 @@ impl Default for TargetConfig {
     }
 }
 
+impl TargetConfig {
+    fn entrance(&self, open: OpenPortals) -> Entrance {
+        Entrance { open, wishes: Arc::new(self.wishes.clone()), sockets: self.sockets }
+    }
+}
+
 /// Why a target did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A portal.
-    #[error("cannot listen on {portal}: {source}")]
-    Listen {
-        /// Its address.
-        portal: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// No portal at all.
-    #[error("a target needs a portal to listen on")]
-    NoPortal,
+    /// A portal, or that there is none.
+    #[error(transparent)]
+    Portal(#[from] PortalError),
     /// A thread or its wake-up line.
     #[error("cannot start the thread for logins: {0}")]
     Thread(#[from] io::Error),
@@ -190,7 +188,6 @@ pub struct TargetServer {
 
 struct State {
     shared: SharedTarget,
-    wishes: Arc<Wishes>,
     config: TargetConfig,
     stop: AtomicBool,
     totals: Mutex<Totals>,
@@ -215,30 +212,13 @@ impl TargetServer {
     /// # Errors
     /// See [`StartError`].
     pub fn start(config: TargetConfig, targets: Vec<ServedTarget>) -> Result<TargetServer, StartError> {
-        if config.portals.is_empty() {
-            return Err(StartError::NoPortal);
-        }
-        let mut listeners = Vec::new();
-        let mut portals = Vec::new();
-        for portal in &config.portals {
-            let mut listen = || {
-                let listener = TcpListener::bind(portal.listen)?;
-                // Listening again only changes the backlog.
-                rustix::net::listen(&listener, BACKLOG)?;
-                listener.set_nonblocking(true)?;
-                portals.push(Portal { listen: listener.local_addr()?, ..portal.clone() });
-                Ok(listener)
-            };
-            let listener = listen();
-            listeners.push(listener.map_err(|source| StartError::Listen { portal: portal.listen, source })?);
-        }
+        let entrance = config.entrance(OpenPortals::open(&config.portals, &OpenPortals::none())?);
         let directory = Directory::new(targets, config.discovery.clone());
         let table = SessionTable::new(directory, config.sessions_max);
-        let (keep_alive, sockets) = (config.keep_alive, config.sockets);
-        let shared = SharedTarget { table, portals, keep_alive, sockets };
+        let entrance = CurrentEntrance::new(entrance);
+        let shared = SharedTarget { table, entrance, keep_alive: config.keep_alive };
         let state = Arc::new(State {
             shared,
-            wishes: Arc::new(config.wishes.clone()),
             config,
             stop: AtomicBool::new(false),
             totals: Mutex::default(),
@@ -248,7 +228,7 @@ impl TargetServer {
         });
         let (wake, woken) = UnixStream::pair()?;
         woken.set_nonblocking(true)?;
-        let mut acceptor = Acceptor { state: Arc::clone(&state), listeners, logins: VecDeque::new(), woken };
+        let mut acceptor = Acceptor { state: Arc::clone(&state), logins: VecDeque::new(), woken };
         let acceptor = std::thread::Builder::new().name("logins".into()).spawn(move || acceptor.run())?;
         let watched = Arc::clone(&state);
         let disks = std::thread::Builder::new().name("disks".into()).spawn(move || watch_disks(&watched))?;
@@ -257,7 +237,23 @@ impl TargetServer {
 
     /// Where it listens, in the order of the configuration.
     pub fn portals(&self) -> Vec<SocketAddr> {
-        self.state.shared.portals.iter().map(|portal| portal.listen).collect()
+        self.open_portals().portals().iter().map(|portal| portal.listen).collect()
+    }
+
+    /// The portals that it listens on.
+    pub fn open_portals(&self) -> OpenPortals {
+        self.state.shared.entrance.get().open.clone()
+    }
+
+    /// Takes connections from now on as `config` says, through these portals; of the rest of `config` nothing changes.
+    /// Sessions stay, but for those of portal groups that are no more: their initiators are asked to log out, and cut
+    /// off after `grace`.
+    pub fn renew_entrance(&self, open: OpenPortals, config: &TargetConfig, grace: Duration) {
+        let groups: Vec<u16> = open.portals().iter().map(|portal| portal.group).collect();
+        let SharedTarget { table, entrance, .. } = &self.state.shared;
+        table.set_sessions_max(config.sessions_max);
+        entrance.replace(config.entrance(open), || self.wake());
+        self.dismiss(grace, |session| !groups.contains(&session.nexus().target_port));
     }
 
     /// Serves these targets from now on. Those that stay keep their sessions, whatever else about them changes; the
@@ -265,11 +261,15 @@ impl TargetServer {
     pub fn replace(&self, targets: Vec<ServedTarget>, discovery: Option<Vec<ChapUser>>, grace: Duration) {
         let table = &self.state.shared.table;
         let gone = table.directory().replace(targets, discovery);
-        if gone.is_empty() {
+        self.dismiss(grace, |session| gone.iter().any(|target| target.name == session.target_name()));
+    }
+
+    fn dismiss(&self, grace: Duration, is_gone: impl Fn(&TargetSession) -> bool) {
+        let table = &self.state.shared.table;
+        let is_gone = &is_gone;
+        if table.count(is_gone) == 0 {
             return;
         }
-        let is_gone =
-            |session: &TargetSession| gone.iter().any(|target| target.name == session.target_name());
         table.ask_logout(grace.as_secs().clamp(1, 60) as u16, is_gone);
         let deadline = Instant::now() + grace;
         while table.count(is_gone) > 0 && Instant::now() < deadline {
@@ -321,8 +321,7 @@ impl TargetServer {
     fn stop(&self, grace: Duration) {
         let Some(acceptor) = lock(&self.acceptor).take() else { return };
         self.state.stop.store(true, Ordering::Release);
-        // A full line wakes as well.
-        let _ = (&self.wake).write(&[1]);
+        self.wake();
         let _ = acceptor.join();
         if let Some(disks) = lock(&self.disks).take() {
             disks.thread().unpark();
@@ -335,6 +334,11 @@ impl TargetServer {
             // Closing takes a connection as long as its farewell at most.
             self.wait_idle(Duration::from_secs(5));
         }
+    }
+
+    /// Has the thread of logins look up. A full line wakes as well.
+    fn wake(&self) {
+        let _ = (&self.wake).write(&[1]);
     }
 
     fn wait_idle(&self, at_most: Duration) -> bool {
@@ -372,7 +376,6 @@ fn watch_disks(state: &State) {
 /// The thread of logins.
 struct Acceptor {
     state: Arc<State>,
-    listeners: Vec<TcpListener>,
     /// Oldest first.
     logins: VecDeque<HalfOpen>,
     woken: UnixStream,
@@ -392,11 +395,6 @@ struct HalfOpen {
     refused: bool,
 }
 
-/// Connections that the kernel holds until they are accepted; it takes less where net.core.somaxconn is less.
-/// With the standard library's 128 a flood fills it between two turns of this thread, and then everyone's SYN
-/// is dropped: who knocks waits a second for TCP to send it again.
-const BACKLOG: i32 = 4096;
-
 /// One login PDU with some room: nothing an initiator sends in this phase is longer.
 const RECEIVED_BYTES_MAX: usize = BHS_BYTES + LOGIN_SEGMENT_BYTES_MAX + 4;
 
@@ -410,12 +408,15 @@ enum Fate {
 impl Acceptor {
     fn run(&mut self) {
         while !self.state.stop.load(Ordering::Acquire) {
-            let (ready, accepting) = self.wait();
+            let entrance = self.state.shared.entrance.get();
+            let (ready, accepting) = self.wait(&entrance);
             // First those under way, whose places `ready` knows: accepting moves them.
             self.look(&ready);
             self.expire();
             if accepting {
-                self.accept();
+                // Not the one that was waited at: it may have been renewed meanwhile.
+                drop(entrance);
+                self.accept(&self.state.shared.entrance.get());
             }
         }
         for login in self.logins.drain(..) {
@@ -424,14 +425,15 @@ impl Acceptor {
     }
 
     /// Waits for anything. Which logins are ready, and whether somebody knocks.
-    fn wait(&mut self) -> (Vec<bool>, bool) {
-        let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(self.logins.len() + self.listeners.len() + 1);
+    fn wait(&mut self, entrance: &Entrance) -> (Vec<bool>, bool) {
+        let doors = entrance.open.doors();
+        let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(self.logins.len() + doors.len() + 1);
         for login in &self.logins {
             let flags = if login.to_send.is_empty() { PollFlags::IN } else { PollFlags::OUT };
             polled.push(PollFd::new(&login.socket, flags));
         }
-        for listener in &self.listeners {
-            polled.push(PollFd::new(listener, PollFlags::IN));
+        for door in doors {
+            polled.push(PollFd::new(&door.listener, PollFlags::IN));
         }
         polled.push(PollFd::new(&self.woken, PollFlags::IN));
         let timeout = self.logins.iter().map(|login| login.deadline).min().map(|deadline| {
@@ -444,12 +446,14 @@ impl Acceptor {
         }
         let count = self.logins.len();
         let ready = polled[..count].iter().map(|fd| !fd.revents().is_empty()).collect();
-        let accepting = polled[count..count + self.listeners.len()].iter().any(|fd| !fd.revents().is_empty());
+        let accepting = polled[count..count + doors.len()].iter().any(|fd| !fd.revents().is_empty());
+        // Read empty: it says that something is new, not what.
+        while matches!((&self.woken).read(&mut [0; 64]), Ok(count) if count > 0) {}
         (ready, accepting)
     }
 
-    fn accept(&mut self) {
-        for (listener, portal) in self.listeners.iter().zip(&self.state.shared.portals) {
+    fn accept(&mut self, entrance: &Entrance) {
+        for OpenPortal { listener, portal, .. } in entrance.open.doors() {
             // Some at a time, so that a flood does not starve the logins under way.
             for _ in 0..64 {
                 let socket = match listener.accept() {
@@ -484,11 +488,7 @@ impl Acceptor {
                 }
                 self.logins.push_back(HalfOpen {
                     socket,
-                    login: TargetLogin::new(
-                        Arc::clone(&self.state.wishes),
-                        portal.group,
-                        Challenge::random(),
-                    ),
+                    login: TargetLogin::new(Arc::clone(&entrance.wishes), portal.group, Challenge::random()),
                     received: Vec::new(),
                     to_send: Vec::new(),
                     deadline: Instant::now() + self.state.config.login_timeout,

@@ -3,7 +3,7 @@
 //! session's [`CommandWindow`] once for a batch of PDUs, and nobody waits while holding a lock.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brunt_block::Waker;
@@ -252,7 +252,7 @@ pub enum Reach {
 #[derive(Debug)]
 pub struct SessionTable {
     directory: Directory,
-    sessions_max: usize,
+    sessions_max: AtomicUsize,
     inner: Mutex<Table>,
     next_id: AtomicU64,
 }
@@ -273,7 +273,17 @@ struct SessionEntry {
 impl SessionTable {
     /// An empty table that takes `sessions_max` sessions with these targets.
     pub fn new(directory: Directory, sessions_max: usize) -> SessionTable {
-        SessionTable { directory, sessions_max, inner: Mutex::default(), next_id: AtomicU64::new(1) }
+        SessionTable {
+            directory,
+            sessions_max: AtomicUsize::new(sessions_max),
+            inner: Mutex::default(),
+            next_id: AtomicU64::new(1),
+        }
+    }
+
+    /// Takes so many sessions from now on; those that are open stay.
+    pub fn set_sessions_max(&self, sessions_max: usize) {
+        self.sessions_max.store(sessions_max, Ordering::Relaxed);
     }
 
     /// Sessions that are open.
@@ -395,7 +405,7 @@ impl SessionTable {
                 handle.send(ConnectionMessage::Close);
             }
         }
-        if table.sessions.len() >= self.sessions_max {
+        if table.sessions.len() >= self.sessions_max.load(Ordering::Relaxed) {
             return Err(code::OUT_OF_RESOURCES);
         }
         let tsih = loop {

@@ -93,6 +93,23 @@ impl LogicalUnit {
         Ok(())
     }
 
+    /// Is reached through these groups of target ports from now on. Those that were there stay as they are, but for
+    /// `renewed` ones, which are as they are given.
+    pub fn renew_groups(&self, groups: &[PortGroup], renewed: &[u16]) {
+        let mut unit = self.state();
+        let next = groups.iter().map(|group| match unit.groups.iter().find(|old| old.id == group.id) {
+            Some(old) if !renewed.contains(&group.id) => *old,
+            Some(old) if old.state != group.state => PortGroup { status: StatusCode::Implicit, ..*group },
+            Some(old) => PortGroup { status: old.status, ..*group },
+            None => *group,
+        });
+        let next: Vec<PortGroup> = next.collect();
+        if next != unit.groups {
+            unit.groups = next;
+            self.tell_access(&mut unit, None);
+        }
+    }
+
     /// The states, and what they did.
     pub fn access(&self) -> AccessReport {
         let groups = self.state().groups.clone();

@@ -65,7 +65,7 @@ impl LogicalUnit {
         }
         let mut state = self.state();
         let mut next = state.reservations.clone();
-        let ports: Vec<u16> = self.options.target_ports.iter().map(|port| port.id).collect();
+        let ports: Vec<u16> = state.groups.iter().map(|port| port.id).collect();
         let ports = &ports;
         let effects =
             next.out(&pair_of(nexus), action, cdb[2], &list, ports).map_err(|refusal| match refusal {

@@ -114,6 +114,26 @@ fn states() {
     assert!(unit.set_access(3, AccessState::Standby).is_err());
 }
 
+/// Groups come and go; those that stay keep their state, unless they are given another.
+#[test]
+fn groups_come_and_go() {
+    let unit = two_ports(Alua::Implicit);
+    let mut client = Client::through(&unit, "a", 1);
+    unit.set_access(2, AccessState::Standby).unwrap();
+    assert_eq!(client.code(&[0; 6]), CHANGED);
+    let given = [2, 3, 1].map(|id| PortGroup::new(id, AccessState::ActiveOptimized));
+    unit.renew_groups(&given, &[]);
+    assert_eq!((client.code(&[0; 6]), client.code(&[0; 6])), (CHANGED, GOOD));
+    let states = |unit: &LogicalUnit| -> Vec<(u16, u8)> {
+        unit.access().groups.iter().map(|group| (group.id, group.state.code())).collect()
+    };
+    assert_eq!(states(&unit), [(2, 2), (3, 0), (1, 0)]);
+    unit.renew_groups(&given, &[]);
+    assert_eq!(client.code(&[0; 6]), GOOD, "no change");
+    unit.renew_groups(&given[..2], &[2]);
+    assert_eq!((client.code(&[0; 6]), states(&unit)), (CHANGED, vec![(2, 0), (3, 0)]));
+}
+
 /// An initiator changes states where it may, with a whole list or not at all; the others are told.
 #[test]
 fn set_by_initiators() {

@@ -2,13 +2,16 @@
 //! file is read again. The one rule: nothing is served before everything was checked and opened.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use brunt_block::socket::SocketOptions;
+use brunt_core::Size;
 use brunt_iscsi::chap::{ChapUser, Credentials};
 use brunt_iscsi::scsi::{AccessState, Alua, LogicalUnit, PortGroup};
-use brunt_iscsi::target_node::{Portal, chap_user};
+use brunt_iscsi::target_node::{Portal, TargetConfig, chap_user};
 use brunt_study::control::PortState;
 
 use super::file::{AluaWord, Misplaced, PortalEntry, TargetEntry, TargetFile};
@@ -214,6 +217,24 @@ pub fn portals(file: &TargetFile) -> Result<Vec<Portal>, Misplaced> {
     Ok(portals)
 }
 
+/// How a server lets initiators in.
+///
+/// # Errors
+/// A portal is none.
+pub fn entrance(file: &TargetFile, config: &mut TargetConfig) -> Result<(), Misplaced> {
+    config.portals = portals(file)?;
+    config.sessions_max = usize::from(file.max_sessions.get());
+    config.sockets = SocketOptions {
+        send_buffer_bytes: file.send_buffer.map(|Size(bytes)| bytes as usize),
+        receive_buffer_bytes: file.receive_buffer.map(|Size(bytes)| bytes as usize),
+        congestion: file.congestion,
+        ..SocketOptions::default()
+    };
+    config.wishes.header_digest = file.header_digest.policy();
+    config.wishes.data_digest = file.data_digest.policy();
+    Ok(())
+}
+
 /// The ports through which LUNs are reached.
 #[derive(Clone)]
 pub struct Ports {
@@ -227,6 +248,12 @@ pub struct Ports {
 pub struct PortWords {
     pub state: PortState,
     pub preferred: bool,
+}
+
+impl fmt::Display for PortWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.state, if self.preferred { " and preferred" } else { "" })
+    }
 }
 
 impl Ports {

@@ -17,6 +17,7 @@ use brunt_study::control::{AccessAnswer, Command, Local, PortState, Reason, Refu
 use super::build::{self, BuiltTarget, Ports};
 use super::file::{Misplaced, Plan, TargetEntry, TargetFile};
 use super::lun::{self, LunWords};
+use super::reload::Renewal;
 use crate::cli::{Failure, Output};
 
 /// How long a command waits for what is under way on a LUN that was removed.
@@ -36,14 +37,24 @@ struct State {
     /// What is served now: commands change it as well.
     file: TargetFile,
     targets: BTreeMap<String, LiveTarget>,
-    /// As the target was started with.
-    ports: Ports,
 }
 
 struct LiveTarget {
     luns: Arc<LunMap>,
     /// With the states in which LUNs begin that are added now.
     ports: Ports,
+}
+
+impl LiveTarget {
+    /// Its ports when the file's were renewed: those that stay are as they are now.
+    fn renewed(&self, renewal: &Renewal) -> Ports {
+        let mut ports = renewal.ports.clone();
+        for (id, words) in &mut ports.groups {
+            let now = self.ports.groups.get(id).filter(|_| !renewal.renewed.contains(id));
+            *words = now.copied().unwrap_or(*words);
+        }
+        ports
+    }
 }
 
 /// What a new file makes of a target's LUNs.
@@ -67,7 +78,7 @@ impl Live {
             let live = LiveTarget { luns: Arc::clone(&target.luns), ports: ports.clone() };
             (target.name.clone(), live)
         });
-        let state = State { file: plan.file.clone(), targets: targets.collect(), ports };
+        let state = State { file: plan.file.clone(), targets: targets.collect() };
         Arc::new(Live { server, config, output: output.clone(), state: Mutex::new(state) })
     }
 
@@ -98,27 +109,31 @@ impl Live {
         // Here nothing has changed yet, and everything may fail.
         let described = build::describe(file)?;
         let discovery = build::discovery(file)?;
-        build::portals(file)?;
-        build::ports(file)?;
+        let renewal = Renewal::prepare(&self.server, &state.file, file)?;
         let mut served = Vec::new();
         let mut changes = Vec::new();
         for (index, (entry, luns)) in file.targets.iter().zip(described).enumerate() {
             let users = build::users_of(entry).map_err(|failure| build::wrong(index, "chap", failure))?;
             match state.targets.get(&entry.name) {
                 None => {
-                    let target = serve(build::target(index, entry, luns, &state.ports)?, &self.output);
+                    let target = serve(build::target(index, entry, luns, &renewal.ports)?, &self.output);
                     served.push(target);
                 }
                 Some(live) => {
                     let before = state.file.targets.iter().find(|target| target.name == entry.name);
-                    let change = differences(index, entry, luns, before, live)?;
+                    let ports = live.renewed(&renewal);
+                    let change = differences(index, entry, luns, before, (live, &ports))?;
                     let luns = Arc::clone(&live.luns);
                     served.push(ServedTarget { users, ..ServedTarget::new(&entry.name, Arc::clone(&luns)) });
                     changes.push((entry.name.clone(), luns, change));
                 }
             }
         }
-        let mut said = not_applied(&state.file, file);
+        let mut said = renewal.said.clone();
+        let groups = renewal.ports.groups();
+        for (_, luns, _) in &changes {
+            luns.units().iter().for_each(|(_, unit)| unit.renew_groups(&groups, &renewal.renewed));
+        }
         for (name, luns, change) in changes {
             self.change(&name, &luns, change, &mut said);
         }
@@ -129,14 +144,15 @@ impl Live {
         let gone = state.targets.keys().filter(|name| !stays(name));
         said.extend(gone.map(|name| format!("{name} removed")));
         let targets = served.iter().map(|target| {
-            let before = state.targets.get(&target.name).map(|live| &live.ports);
-            let ports = before.unwrap_or(&state.ports).clone();
+            let before = state.targets.get(&target.name);
+            let ports = before.map_or_else(|| renewal.ports.clone(), |live| live.renewed(&renewal));
             let live = LiveTarget { luns: Arc::clone(&target.luns), ports };
             (target.name.clone(), live)
         });
         state.targets = targets.collect();
         state.file = file.clone();
         self.server.replace(served, discovery, GRACE);
+        renewal.apply(&self.server, GRACE);
         Ok(said)
     }
 
@@ -181,7 +197,7 @@ fn differences(
     entry: &TargetEntry,
     described: BTreeMap<u16, LunWords>,
     before: Option<&TargetEntry>,
-    live: &LiveTarget,
+    (live, ports): (&LiveTarget, &Ports),
 ) -> Result<Changes, Misplaced> {
     let mut change = Changes { remove: numbers(&live.luns), ..Changes::default() };
     for (number, words) in described {
@@ -198,23 +214,13 @@ fn differences(
                 change.resize.extend(other.map(|size| (number, size)));
             }
             None => {
-                let unit = lun::open(text, &words, number, &entry.name, &live.ports)
+                let unit = lun::open(text, &words, number, &entry.name, ports)
                     .map_err(|failure| build::lun_is_wrong(index, &key, failure))?;
                 change.add.push((number, unit));
             }
         }
     }
     Ok(change)
-}
-
-/// Settings that hold until the target is started again, where a new file has other ones.
-fn not_applied(before: &TargetFile, after: &TargetFile) -> Vec<String> {
-    let rest =
-        |file: &TargetFile| TargetFile { targets: Vec::new(), discovery: Default::default(), ..file.clone() };
-    if rest(before) == rest(after) {
-        return Vec::new();
-    }
-    vec!["portals, digests, buffers and max_sessions stay as they were until the target is restarted".into()]
 }
 
 fn numbers(luns: &LunMap) -> Vec<u16> {

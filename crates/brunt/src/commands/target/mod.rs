@@ -6,6 +6,7 @@ mod live;
 mod lun;
 mod metrics;
 mod orders;
+mod reload;
 
 use std::io::{BufRead, Read};
 use std::net::SocketAddr;
@@ -15,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use brunt_block::socket::SocketOptions;
 use brunt_core::Size;
 use brunt_core::units::format_size;
 use brunt_iscsi::target_node::{Listener, StartError, TargetConfig, TargetServer, TargetStats};
@@ -191,7 +191,7 @@ impl super::Subcommand for Target {
         let targets = build::targets(&plan.file, &ports).map_err(wrong)?;
         let served = targets.into_iter().map(|target| live::serve(target, output)).collect();
         let server = TargetServer::start(config, served).map_err(|error| match error {
-            StartError::Listen { .. } => {
+            StartError::Portal(_) => {
                 Failure::failed(error).advise("choose another portal; port 0 picks a free one")
             }
             other => Failure::failed(other),
@@ -205,7 +205,6 @@ impl super::Subcommand for Target {
                 output.note(format!("listening on {portal}"));
             }
         }
-        let addresses: Vec<String> = server.portals().iter().map(ToString::to_string).collect();
         let live = Live::new(server, &plan, ports, self.config.clone(), output);
         let measured = Arc::clone(&live);
         let _metrics = crate::metrics::serve(metrics, output, move || metrics::page(&measured.server))?;
@@ -221,6 +220,7 @@ impl super::Subcommand for Target {
             }
             std::thread::sleep(LOOK);
         }
+        let addresses: Vec<String> = live.server.portals().iter().map(ToString::to_string).collect();
         let stats = live.server.shutdown(GRACE);
         summarize(&stats, &live.names(), &addresses, output);
         Ok(())
@@ -298,20 +298,11 @@ fn config(plan: &Plan, output: &Output) -> Result<TargetConfig, Failure> {
     let file = &plan.file;
     let heard = output.clone();
     let mut config = TargetConfig {
-        portals: build::portals(file).map_err(|wrong| plan.failure(wrong))?,
         discovery: build::discovery(file).map_err(|wrong| plan.failure(wrong))?,
-        sessions_max: usize::from(file.max_sessions.get()),
-        sockets: SocketOptions {
-            send_buffer_bytes: file.send_buffer.map(|Size(bytes)| bytes as usize),
-            receive_buffer_bytes: file.receive_buffer.map(|Size(bytes)| bytes as usize),
-            congestion: file.congestion,
-            ..SocketOptions::default()
-        },
         listener: Listener::new(move |event| heard.note(event)),
         ..TargetConfig::default()
     };
-    config.wishes.header_digest = file.header_digest.policy();
-    config.wishes.data_digest = file.data_digest.policy();
+    build::entrance(file, &mut config).map_err(|wrong| plan.failure(wrong))?;
     Ok(config)
 }
 

@@ -1,0 +1,124 @@
+//! What a target's file says besides its targets, when it is read again: portals and their groups, and how connections
+//! are treated from then on. Called by `live`. The one rule: what cannot change is refused by name before anything does.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use brunt_iscsi::target_node::{OpenPortals, Portal, PortalError, TargetConfig, TargetServer};
+
+use super::build::{self, Ports};
+use super::file::{Misplaced, TargetFile};
+use crate::cli::Failure;
+
+/// A new file's portals, open, and its settings.
+pub struct Renewal {
+    open: OpenPortals,
+    config: TargetConfig,
+    /// Groups of portals, as the file says that they begin.
+    pub ports: Ports,
+    /// Those that begin otherwise than the old file said, and are put so.
+    pub renewed: Vec<u16>,
+    /// What changes, for the operator.
+    pub said: Vec<String>,
+}
+
+impl Renewal {
+    /// Checks a new file against the old one, and opens its portals.
+    ///
+    /// # Errors
+    /// What is wrong, or cannot change.
+    pub fn prepare(
+        server: &TargetServer,
+        before: &TargetFile,
+        after: &TargetFile,
+    ) -> Result<Renewal, Misplaced> {
+        if before.alua != after.alua {
+            let failure = Failure::usage("alua cannot change while the target serves")
+                .advise("restart the target, or take the change back");
+            return Err(Misplaced::at(&["alua"], failure));
+        }
+        let (old, ports) = (build::ports(before)?, build::ports(after)?);
+        let mut config = TargetConfig::default();
+        build::entrance(after, &mut config)?;
+        let was_open = server.open_portals();
+        let open =
+            OpenPortals::open(&config.portals, &was_open).map_err(|error| cannot_open(&config, error))?;
+        let mut said = differences(&was_open.portals(), &open.portals());
+        let renewed: Vec<u16> = ports
+            .groups
+            .iter()
+            .filter(|(id, words)| old.groups.get(id).is_some_and(|old| old != *words))
+            .map(|(id, _)| *id)
+            .collect();
+        said.extend(renewed.iter().map(|id| format!("group {id} is {}", ports.groups[id])));
+        said.extend(settings(before, after));
+        Ok(Renewal { open, config, ports, renewed, said })
+    }
+
+    /// Lets initiators in as the file says.
+    pub fn apply(self, server: &TargetServer, grace: Duration) {
+        server.renew_entrance(self.open, &self.config, grace);
+    }
+}
+
+fn cannot_open(config: &TargetConfig, error: PortalError) -> Misplaced {
+    let index = match &error {
+        PortalError::Listen { portal, .. } => config.portals.iter().position(|one| one.listen == *portal),
+        PortalError::NoPortal => None,
+    };
+    let is_taken =
+        matches!(&error, PortalError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse);
+    let mut failure = Failure::failed(error);
+    if is_taken {
+        failure = failure.advise(
+            "choose a free one; where it overlaps a portal that the target has (all addresses, the same port), remove \
+             that one in a reload of its own first",
+        );
+    }
+    match index {
+        Some(index) => Misplaced::at(&["portal", &index.to_string(), "listen"], failure),
+        None => Misplaced::at(&["portal"], failure),
+    }
+}
+
+fn differences(before: &[Portal], after: &[Portal]) -> Vec<String> {
+    let at =
+        |portals: &[Portal], one: &Portal| portals.iter().find(|portal| portal.listen == one.listen).cloned();
+    let mut said = Vec::new();
+    for portal in after {
+        match at(before, portal) {
+            None => said.push(format!("portal {} of group {} added", portal.listen, portal.group)),
+            Some(old) if old != *portal => said.push(format!("portal {} changed", portal.listen)),
+            Some(_) => {}
+        }
+    }
+    let gone = before.iter().filter(|portal| at(after, portal).is_none());
+    said.extend(gone.map(|portal| format!("portal {} removed", portal.listen)));
+    let groups =
+        |portals: &[Portal]| -> BTreeSet<u16> { portals.iter().map(|portal| portal.group).collect() };
+    said.extend(groups(before).difference(&groups(after)).map(|group| format!("group {group} removed")));
+    said
+}
+
+/// Keys that concern connections to come.
+fn settings(before: &TargetFile, after: &TargetFile) -> Option<String> {
+    let mut names = Vec::new();
+    let mut compare = |name: &'static str, differs: bool| names.extend(differs.then_some(name));
+    compare("header_digest", before.header_digest != after.header_digest);
+    compare("data_digest", before.data_digest != after.data_digest);
+    compare("max_sessions", before.max_sessions != after.max_sessions);
+    compare("send_buffer", before.send_buffer != after.send_buffer);
+    compare("receive_buffer", before.receive_buffer != after.receive_buffer);
+    compare("congestion", before.congestion != after.congestion);
+    (!names.is_empty()).then(|| format!("{} changed for connections from now on", list(&names)))
+}
+
+fn list(names: &[impl Display]) -> String {
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => names.concat(),
+    }
+}
