@@ -5,6 +5,7 @@
 
 pub mod controlled;
 pub mod guest;
+pub mod pdml;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};

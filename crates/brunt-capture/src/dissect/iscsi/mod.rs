@@ -98,7 +98,10 @@ impl Iscsi {
         match event {
             PduEvent::Begin => self.on_begin(connection, flow, out),
             PduEvent::Data(at, bytes) => self.on_data(connection, flow, at, bytes, time_ns, out),
-            PduEvent::End => self.on_pdu_end(connection, flow, Some(time_ns), out),
+            PduEvent::End => {
+                let end_ns = connection.halves[usize::from(flow.direction & 1)].pdu().last_ns;
+                self.on_pdu_end(connection, flow, Some(end_ns), out)
+            }
         }
     }
 

@@ -31,8 +31,9 @@ pub struct TaskData {
 impl TaskData {
     /// Some more bytes.
     pub fn add(&mut self, bytes: usize, time_ns: u64) {
-        self.first_ns.get_or_insert(time_ns);
-        self.last_ns = Some(time_ns);
+        // Packets out of order come here in their place, with later times than what follows.
+        self.first_ns = Some(self.first_ns.map_or(time_ns, |first| first.min(time_ns)));
+        self.last_ns = self.last_ns.max(Some(time_ns));
         self.bytes = self.bytes.saturating_add(bytes as u32);
     }
 }

@@ -1,0 +1,160 @@
+#!/bin/bash
+# Captures iSCSI sessions between programs that others wrote and ours, packet by packet, as dumpcap sees them on the
+# loopback of a network namespace made for it: what the iSCSI dissector is held against tshark with, and where the
+# captures in testdata/ came from.
+#
+#   iscsi-captures.sh --list               names of the sessions
+#   iscsi-captures.sh --missing NAME       what NAME needs and this machine lacks; nothing when it can be captured
+#   iscsi-captures.sh [--small] NAME FILE  capture session NAME into FILE (pcapng); --small: a few dozen commands
+#
+# NAME is TARGET-INITIATOR: tgt or brunt, and libiscsi, qemu, brunt or kernel. BRUNT is the program (default:
+# target/debug/brunt). The kernel's initiator is that of kernel-initiator.sh. Without root, where user namespaces are
+# allowed. Packets are as long as an MTU of 1500 allows, so that most PDUs span several.
+set -euo pipefail
+[ "${1:-}" != --prepare ] || exit 0
+TOOLS=$(cd "$(dirname "$0")" && pwd)
+SESSIONS="tgt-libiscsi tgt-qemu tgt-brunt tgt-kernel brunt-libiscsi brunt-qemu brunt-brunt brunt-kernel"
+export PATH=$PATH:/usr/sbin:/sbin
+NAME=iqn.2026-11.io.brunt:captured
+
+missing() {
+  local program
+  for program in unshare:util-linux taskset:util-linux ip:iproute2 dumpcap:wireshark-common $(programs "$1"); do
+    command -v "${program%:*}" >/dev/null || echo "the Debian package ${program#*:} (${program%:*})"
+  done
+  case $1 in
+    *-kernel) "$TOOLS/kernel-initiator.sh" --ready || echo "a prepared guest (tools/kernel-initiator.sh --prepare)" ;;
+    *-qemu) qemu-img --help | grep -q iscsi || echo "the Debian package qemu-block-extra (iscsi in QEMU)" ;;
+  esac
+  unshare "${NAMESPACES[@]}" true 2>/dev/null || echo "network namespaces (root, or user namespaces that are allowed)"
+}
+
+programs() {
+  case $1 in tgt-*) echo tgtd:tgt tgtadm:tgt ;; esac
+  case $1 in
+    *-libiscsi) echo iscsi-test-cu:libiscsi-bin iscsi-ls:libiscsi-bin ;;
+    *-qemu) echo qemu-io:qemu-utils qemu-img:qemu-utils ;;
+    *-kernel) echo qemu-system-x86_64:qemu-system-x86 cpio:cpio ;;
+  esac
+}
+
+# As root a user namespace would only take rights away.
+if [ "$(id -u)" = 0 ]; then NAMESPACES=(-n); else NAMESPACES=(-r -n); fi
+
+# Starts a target on port 3260, whose LUN $LUN has 16 MiB and can be unmapped.
+start_tgt() {
+  export TGT_IPC_SOCKET=$WORK/tgtd
+  truncate -s 16M "$WORK/disk"
+  tgtd -f --iscsi portal=127.0.0.1:3260 >"$WORK/target.log" 2>&1 & STARTED+=($!)
+  local admin="tgtadm --lld iscsi"
+  until $admin --op show --mode target >/dev/null 2>&1; do kill -0 $! || { cat "$WORK/target.log"; exit 1; }; sleep .1; done
+  $admin --op new --mode target --tid 1 -T $NAME
+  $admin --op new --mode logicalunit --tid 1 --lun 1 -b "$WORK/disk"
+  $admin --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1
+  $admin --op bind --mode target --tid 1 -I ALL
+  LUN=1
+}
+start_brunt() {
+  mkfifo "$WORK/says"
+  "$BRUNT" target --name $NAME --portal 127.0.0.1:3260 --lun memory:16MiB,thin >"$WORK/says" 2>"$WORK/target.log" & STARTED+=($!)
+  exec 3<"$WORK/says"
+  read -r _ <&3 || { cat "$WORK/target.log"; exit 1; }
+  LUN=0
+}
+
+# What initiators do. libiscsi: reads, writes, COMPARE AND WRITE, UNMAP, WRITE SAME, residuals, task management, and the
+# errors that each of these is tried with; a target may fail some of its tests.
+run_libiscsi() {
+  local tests="Read10.Simple CompareAndWrite.Miscompare Unmap.ZeroBlocks WriteSame10.InvalidDataOutSize
+    iSCSIResiduals.Read10Residuals iSCSIResiduals.Write10Residuals iSCSITMF.AbortTaskSimpleAsync"
+  [ -z "$SMALL" ] || tests="CompareAndWrite.InvalidDataOutSize iSCSIResiduals.Read10Invalid iSCSITMF.AbortTaskSimpleAsync"
+  local test
+  iscsi-ls -s "iscsi://$PORTAL" >"$WORK/log" 2>&1
+  for test in $tests; do
+    timeout 300 iscsi-test-cu -d -n -t "ALL.$test" "iscsi://$PORTAL/$NAME/$LUN" >"$WORK/log" 2>&1 || true
+  done
+}
+# Header digests with tgt, none with ours, which libiscsi offers either way.
+run_qemu() {
+  local digest=none; [ "$TARGET" = tgt ] && digest=crc32c
+  local image="driver=iscsi,transport=tcp,portal=$PORTAL,target=$NAME,lun=$LUN,header-digest=$digest"
+  local -a commands=(-c "write -P 1 0 64k" -c "read -P 1 0 64k" -c "write -P 2 1M 4k" -c "discard 1M 64k" -c "flush")
+  [ -n "$SMALL" ] || commands+=(-c "aio_write -P 3 4M 3M" -c "aio_read 0 1M" -c "aio_flush" -c "write -z 8M 512k"
+    -c "write -P 4 512 512" -c "read -P 4 512 512" -c "write -f 12M 256k")
+  qemu-io "${commands[@]}" --image-opts "$image" >"$WORK/log" 2>&1
+  [ -n "$SMALL" ] || qemu-img bench -c 2000 -d 32 -s 4096 --image-opts "$image" >"$WORK/log" 2>&1
+}
+# Two connections side by side, each a session; digests of both kinds, and data only when it is asked for.
+run_brunt() {
+  local url="iscsi://$PORTAL/$NAME/$LUN" count=200
+  if [ "$TARGET" = tgt ]; then
+    local way; for way in HeaderDigest DataDigest; do
+      tgtadm --lld iscsi --op update --mode target --tid 1 --name $way --value CRC32C
+    done
+  fi
+  [ -z "$SMALL" ] || count=10
+  io() { "$BRUNT" io "$@" >"$WORK/log" 2>&1; }
+  io write "$url?header_digest=crc32c&data_digest=crc32c&initial_r2t=yes&immediate_data=no&sessions=2" \
+    --bs 64k --depth 4 --count $((count / 5)) --pattern ones
+  io read "$url?header_digest=crc32c&data_digest=crc32c&sessions=2" --bs 4k --depth 16 --random --count $count
+  if [ "$TARGET" = tgt ]; then return; fi
+  io write "$url?data_digest=crc32c" --bs 9k --depth 8 --count $((count / 10)) --pattern ones
+  io read "$url?header_digest=crc32c" --bs 12k --depth 8 --count $((count / 10))
+}
+# The kernel's: digests with ours; with tgt none, and data only when it is asked for.
+run_kernel() {
+  local keys="node.conn[0].iscsi.HeaderDigest=CRC32C node.conn[0].iscsi.DataDigest=CRC32C"
+  [ "$TARGET" = brunt ] || keys="node.session.iscsi.InitialR2T=Yes node.session.iscsi.ImmediateData=No"
+  cat >"$WORK/guest" <<GUEST
+set -e
+iscsid
+session() { iscsiadm -m node -T $NAME -p 10.0.2.2:3260 "\$@"; }
+session -o new >/dev/null
+for key in $keys; do session -o update -n "\${key%=*}" -v "\${key#*=}"; done
+session --login
+for i in \$(seq 1200); do [ -b /dev/sda ] && break; sleep .1; done
+if [ -z "$SMALL" ]; then
+  mkfs.ext4 -q -F -E discard /dev/sda
+  mount /dev/sda /mnt; dd if=/dev/zero of=/mnt/file bs=64k count=100; sync; rm /mnt/file; umount /mnt
+  dd if=/dev/sda of=/dev/null bs=256k count=32 iflag=direct
+else
+  dd if=/dev/zero of=/dev/sda bs=64k count=2 oflag=direct; dd if=/dev/sda of=/dev/null bs=4k count=2 iflag=direct
+fi 2>/dev/null
+blkdiscard -o 1048576 -l 65536 /dev/sda
+session --logout
+GUEST
+  "$TOOLS/kernel-initiator.sh" "$WORK/guest" >"$WORK/log" 2>&1
+}
+
+# In the namespace.
+capture() {
+  local session=$1 file=$2
+  # tgtd does not end on SIGTERM.
+  WORK=$(mktemp -d) STARTED=() TARGET=${session%-*} PORTAL=127.0.0.1:3260
+  trap 'kill -KILL "${STARTED[@]}" 2>/dev/null || true; wait 2>/dev/null; rm -rf "$WORK"' EXIT
+  ip link set lo mtu 1500 gso_max_segs 1 up
+  "start_$TARGET"
+  dumpcap -q -i lo -f "tcp port 3260" -B 64 -w "$file" 2>"$WORK/dumpcap" & local dumpcap=$!
+  STARTED+=($dumpcap)
+  until grep -q ^File: "$WORK/dumpcap"; do kill -0 $dumpcap || { cat "$WORK/dumpcap"; exit 1; }; sleep .1; done
+  "run_${session#*-}" || { cat "$WORK/log"; echo "${session#*-} failed"; exit 1; } >&2
+  # What is under way comes to its file within this.
+  local before=-1 now=0
+  until [ "$before" = "$now" ]; do before=$now; sleep 1; now=$(stat -c %s "$file"); done
+  kill -INT $dumpcap; wait $dumpcap || true
+  grep -q 'dropped.*: [0-9]*/0 ' "$WORK/dumpcap" || { cat "$WORK/dumpcap"; exit 1; } >&2
+}
+
+SMALL=
+[ "${1:-}" != --small ] || { SMALL=yes; shift; }
+case ${1:-} in
+  "") sed -n '2,13p' "$0"; exit 2 ;;
+  --list) printf '%s\n' $SESSIONS; exit ;;
+  --missing) missing "$2"; exit ;;
+  --captured) BRUNT=$BRUNT SMALL=$4 capture "$2" "$3"; exit ;;
+esac
+case " $SESSIONS " in *" $1 "*) ;; *) echo "no session '$1'; there are: $SESSIONS" >&2; exit 2 ;; esac
+export BRUNT=$(realpath "${BRUNT:-$TOOLS/../target/debug/brunt}")
+# Two processors send segments of one connection out of order on a loopback.
+cpu=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')
+exec taskset -c "$cpu" unshare "${NAMESPACES[@]}" "$TOOLS/iscsi-captures.sh" --captured "$1" "$(realpath -m "$2")" "$SMALL"
