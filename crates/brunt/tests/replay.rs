@@ -57,6 +57,8 @@ fn a_real_trace_is_replayed() {
         60,
     );
     assert!(text.contains("moved: packed") && text.contains("verdict      "), "{text}");
+    // This trace has no response times.
+    assert!(text.contains("depth        ") && text.contains("(trace not known)"), "{text}");
 }
 
 #[test]

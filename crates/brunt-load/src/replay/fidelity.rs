@@ -212,7 +212,7 @@ impl Reasons {
         {
             // Ahead of its times, no slower one helps.
             let slower = match drift > 0.0 {
-                true => format!("; write speed = {}", slower(fidelity.speed / (1.0 + drift))),
+                true => format!("; replay it at a speed of {}", slower(fidelity.speed / (1.0 + drift))),
                 false => String::new(),
             };
             let what =
@@ -232,11 +232,11 @@ impl Reasons {
             ];
             let main = causes.iter().max_by_key(|(count, _)| *count).map_or("", |(_, cause)| cause);
             let instead = match late.conflict * 2 > late.total() {
-                true => "conflicts = \"let-through\"".to_string(),
-                false => format!("speed = {}", slower(fidelity.speed / 2.0)),
+                true => "let them through".to_string(),
+                false => format!("replay it at a speed of {}", slower(fidelity.speed / 2.0)),
             };
             let what = format!(
-                "one of 100 requests was sent over {:.1} ms late, most for {main}; write {instead}",
+                "one of 100 requests was sent over {:.1} ms late, most for {main}; {instead}",
                 error.p99_us / 1e3
             );
             self.say_beyond(error.p99_us > ISSUE_ERROR_DEGRADED_MAX_US, what);

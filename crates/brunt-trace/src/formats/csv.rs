@@ -66,19 +66,20 @@ fn in_unit(text: &[u8], unit_ns: u64) -> Option<u64> {
     whole.checked_add(fraction * unit_ns / 1_000_000_000)
 }
 
-/// Words for operations as they are in published tables, and the codes of SCSI.
+/// Words for operations as they are in published tables, and the codes of SCSI. Those are hexadecimal, as CloudPhysics has them. Without 0x, 42 is none: it may be UNMAP or, as a decimal
+/// number, WRITE (10), and a write must not become an unmap.
 fn operation(word: &[u8]) -> Option<TraceOp> {
     let is = |words: &[&str]| words.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()));
-    if is(&["r", "read", "get", "28", "08", "88", "a8"]) {
+    if is(&["r", "read", "get", "28", "08", "88", "a8", "0x28", "0x08", "0x88", "0xa8"]) {
         return Some(TraceOp::Read);
     }
-    if is(&["w", "write", "set", "put", "2a", "0a", "8a", "aa"]) {
+    if is(&["w", "write", "set", "put", "2a", "0a", "8a", "aa", "0x2a", "0x0a", "0x8a", "0xaa"]) {
         return Some(TraceOp::Write);
     }
-    if is(&["f", "flush", "sync", "35", "91"]) {
+    if is(&["f", "flush", "sync", "35", "91", "0x35", "0x91"]) {
         return Some(TraceOp::Flush);
     }
-    is(&["d", "t", "trim", "discard", "unmap", "delete", "42"]).then_some(TraceOp::Unmap)
+    is(&["d", "t", "trim", "discard", "unmap", "delete", "0x42"]).then_some(TraceOp::Unmap)
 }
 
 impl TextRow for Csv {
@@ -155,5 +156,13 @@ mod tests {
         assert_eq!(read("op-col=1,obj-id-col=2", text).2, [4]);
         assert_eq!(read("op-col=1,obj-id-col=2,has-header=false", text).2, [1, 4]);
         assert_eq!(read("op-col=1,obj-id-col=2,has-header=true", b"R,8\nR,8\n").0.len(), 1);
+    }
+
+    /// A table with decimal operation codes loses its rows, and no write of it becomes an unmap.
+    #[test]
+    fn operation_codes_are_hexadecimal_and_none_is_guessed() {
+        let (requests, _, damaged) = read("op-col=1,obj-id-col=2", b"2a,8\n0x28,8\n0x42,8\n42,8\n40,8\n");
+        let ops: Vec<TraceOp> = requests.iter().map(|request| request.op).collect();
+        assert_eq!((ops, damaged), (vec![TraceOp::Write, TraceOp::Read, TraceOp::Unmap], vec![4, 5]));
     }
 }

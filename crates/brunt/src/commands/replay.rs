@@ -339,6 +339,12 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
         ));
     }
     print_timing(fidelity, output);
+    if let Some((depth, of_trace)) = depths(fidelity) {
+        let of_trace = of_trace.map_or("not known".to_string(), |of_trace| format!("{of_trace:.1}"));
+        output.line(format_args!(
+            "depth        {depth:.1} requests in flight on average when one is sent (trace {of_trace})"
+        ));
+    }
     output.line(format_args!(
         "order        {} reordered ({} on the same blocks), {} conflicts ({})",
         count(fidelity.reordered),
@@ -365,6 +371,16 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
         output.line(format_args!("rows         {} {why}", count(*rows)));
     }
     output.line(format_args!("digest       {} (trace {})", fidelity.digests.sent, fidelity.digests.trace));
+}
+
+/// Requests in flight that one found, on average, and the same in the trace, if that has response times.
+fn depths(fidelity: &ReplayFidelity) -> Option<(f64, Option<f64>)> {
+    let moments = &fidelity.over_time;
+    let all = moments.iter().map(|moment| moment.requests).sum::<u64>() as f64;
+    let of_trace: Option<f64> =
+        moments.iter().map(|moment| Some(moment.trace_depth_mean? * moment.requests as f64)).sum();
+    let sum: f64 = moments.iter().map(|moment| moment.depth_mean * moment.requests as f64).sum();
+    (all > 0.0).then(|| (sum / all, of_trace.map(|of_trace| of_trace / all)))
 }
 
 /// When requests were sent, beside when they should have been.
