@@ -2,9 +2,9 @@
 //! Used by [`crate::tables`].
 //!
 //! The rule: a captured trace is in the order of completion, so whoever reads it sorts it by time. What forces data to
-//! stable storage is in a second table, which is read in step with the first.
+//! stable storage, and what UNMAP gives back, is in other tables, which are read in step with the first.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use brunt_lake::{Batch, Column, Table, TableReader};
@@ -34,57 +34,161 @@ pub(crate) const CAPTURED: Table = Table {
 pub(crate) const COMMANDS: Table = Table {
     name: "scsi_commands",
     doc: "SCSI commands of a captured trace.",
-    columns: &[Column::int("record_id", "Its number."), Column::text("cdb", "What it asked for.").nullable()],
+    columns: &[
+        Column::int("record_id", "Its number."),
+        Column::text("cdb", "What it asked for.").nullable(),
+        Column::int("lba", "Its first block.").nullable(),
+        Column::int("blocks", "How many.").nullable(),
+        Column::int("block_bytes", "Bytes of a block.").nullable(),
+        Column::int("extents", "Extents of UNMAP.").nullable(),
+    ],
+};
+
+/// What is asked for of UNMAP's extents.
+pub(crate) const EXTENTS: Table = Table {
+    name: "scsi_extents",
+    doc: "Extents of UNMAP of a captured trace.",
+    columns: &[
+        Column::int("record_id", "The command's number."),
+        Column::int("lba", "Its first block."),
+        Column::int("blocks", "How many."),
+    ],
 };
 
 /// Commands that were met in one table only, at the most: parts of a trace may have been deleted.
 const UNMATCHED_MAX: usize = 1 << 16;
+/// A request says its length in 32 bits: a longer extent becomes several, each of whole MiB.
+const EXTENT_BYTES_MAX: u64 = 1 << 31;
 
-/// Which commands force their data to stable storage.
-#[derive(Default)]
-pub(crate) struct ForcedCommands {
-    reader: Option<TableReader>,
-    /// Rows that were read, and operations that have one.
-    read: u64,
-    wanted: u64,
-    forced: HashSet<i64>,
+/// An extent that a command gives back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FreedExtent {
+    offset_bytes: u64,
+    len_bytes: u64,
 }
 
-impl ForcedCommands {
+/// What the row of an operation does not say of SCSI commands: which force their data to stable storage, and what they
+/// give back.
+#[derive(Default)]
+pub(crate) struct CommandDetails {
+    commands: Option<TableReader>,
+    extents: Option<TableReader>,
+    /// Rows of commands that were read, and operations that have one.
+    read: u64,
+    wanted: u64,
+    /// The same of extents.
+    extents_read: u64,
+    extents_wanted: u64,
+    forced: HashSet<i64>,
+    /// By command: bytes of a block, and extents. UNMAPs that are not here are not known.
+    freed: HashMap<i64, (u64, Vec<FreedExtent>)>,
+}
+
+impl CommandDetails {
     /// Of a folder; none where it has no commands.
-    pub fn open(root: &Path) -> Result<ForcedCommands, TraceError> {
-        let has = root.join(COMMANDS.name).is_dir();
-        let reader = if has { Some(TableReader::open(root, &COMMANDS)?) } else { None };
-        Ok(ForcedCommands { reader, ..ForcedCommands::default() })
+    pub fn open(root: &Path) -> Result<CommandDetails, TraceError> {
+        let open = |table: &'static Table| match root.join(table.name).is_dir() {
+            true => TableReader::open(root, table).map(Some),
+            false => Ok(None),
+        };
+        let (commands, extents) = (open(&COMMANDS)?, open(&EXTENTS)?);
+        Ok(CommandDetails { commands, extents, ..CommandDetails::default() })
     }
 
     /// Reads on until so many more rows are known.
     pub fn advance(&mut self, rows: u64) -> Result<(), TraceError> {
         self.wanted += rows;
-        let Some(reader) = &mut self.reader else { return Ok(()) };
         while self.read < self.wanted {
-            let Some(batch) = reader.next_batch()? else { break };
-            let ids = batch.ints("record_id");
-            self.read += ids.len() as u64;
-            let forces = ids.iter().zip(batch.texts("cdb")).filter(|(_, cdb)| forces(cdb));
-            let room = UNMATCHED_MAX.saturating_sub(self.forced.len());
-            self.forced.extend(forces.map(|(id, _)| *id).take(room + ids.len()));
+            let Some(reader) = &mut self.commands else { break };
+            if reader.next_batch()?.is_none() {
+                break;
+            }
+            self.take_commands();
+        }
+        while self.extents_read < self.extents_wanted {
+            let Some(batch) = self.extents.as_mut().map(TableReader::next_batch).transpose()?.flatten()
+            else {
+                break;
+            };
+            let (ids, lbas, blocks) = (batch.ints("record_id"), batch.ints("lba"), batch.ints("blocks"));
+            self.extents_read += ids.len() as u64;
+            for (row, id) in ids.iter().enumerate() {
+                let Some((block_bytes, extents)) = self.freed.get_mut(id) else { continue };
+                extents.extend(FreedExtent::of(lbas[row], blocks[row], *block_bytes));
+            }
         }
         if self.forced.len() > UNMATCHED_MAX * 4 {
             self.forced.clear();
         }
+        if self.freed.len() > UNMATCHED_MAX * 4 {
+            self.freed.clear();
+        }
         Ok(())
     }
 
-    fn take(&mut self, id: i64) -> bool {
+    /// The rows that the reader of commands has read.
+    fn take_commands(&mut self) {
+        let Some(reader) = &self.commands else { return };
+        let batch = reader.batch();
+        let ids = batch.ints("record_id");
+        self.read += ids.len() as u64;
+        for (row, cdb) in batch.texts("cdb").enumerate() {
+            if forces(cdb) {
+                self.forced.insert(ids[row]);
+            }
+            let [lba, blocks, block_bytes, extents] =
+                ["lba", "blocks", "block_bytes", "extents"].map(|column| int(batch, column, row));
+            self.extents_wanted += count(extents).unwrap_or(0);
+            let Some(block_bytes) = count(block_bytes) else { continue };
+            if extents.is_some() {
+                self.freed.insert(ids[row], (block_bytes, Vec::new()));
+            } else if let (true, Some(lba), Some(blocks)) = (unmaps(cdb), lba, blocks) {
+                let extents = FreedExtent::of(lba, blocks, block_bytes);
+                self.freed.insert(ids[row], (block_bytes, extents.into_iter().collect()));
+            }
+        }
+    }
+
+    fn take_forced(&mut self, id: i64) -> bool {
         !self.forced.is_empty() && self.forced.remove(&id)
     }
+
+    fn take_freed(&mut self, id: i64) -> Option<Vec<FreedExtent>> {
+        self.freed.remove(&id).map(|(_, extents)| extents)
+    }
+}
+
+impl FreedExtent {
+    /// `None` where it lies beyond what an address can say.
+    fn of(lba: i64, blocks: i64, block_bytes: u64) -> Option<FreedExtent> {
+        let offset_bytes = u64::try_from(lba).ok()?.checked_mul(block_bytes)?;
+        let len_bytes = u64::try_from(blocks).ok()?.checked_mul(block_bytes)?;
+        offset_bytes.checked_add(len_bytes)?;
+        Some(FreedExtent { offset_bytes, len_bytes })
+    }
+
+    /// In pieces that a request can say.
+    fn pieces(self) -> impl Iterator<Item = (u64, u32)> {
+        (0..self.len_bytes.div_ceil(EXTENT_BYTES_MAX)).map(move |piece| {
+            let at = piece * EXTENT_BYTES_MAX;
+            (self.offset_bytes + at, (self.len_bytes - at).min(EXTENT_BYTES_MAX) as u32)
+        })
+    }
+}
+
+/// The byte of a CDB in hexadecimal.
+fn byte(cdb: &str, at: usize) -> Option<u8> {
+    cdb.get(at * 2..at * 2 + 2).and_then(|hex| u8::from_str_radix(hex, 16).ok())
+}
+
+/// Whether a command is WRITE SAME with its UNMAP bit (SBC-4, 5.51).
+fn unmaps(cdb: &str) -> bool {
+    matches!(byte(cdb, 0), Some(0x41 | 0x93)) && byte(cdb, 1).is_some_and(|flags| flags & 8 != 0)
 }
 
 /// FUA is bit 3 of byte 1 of READ and WRITE but those of six bytes (SBC-4, 5.13).
 fn forces(cdb: &str) -> bool {
-    let byte = |at: usize| cdb.get(at * 2..at * 2 + 2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
-    let (Some(code), Some(flags)) = (byte(0), byte(1)) else { return false };
+    let (Some(code), Some(flags)) = (byte(cdb, 0), byte(cdb, 1)) else { return false };
     matches!(code, 0x28 | 0x2a | 0xa8 | 0xaa | 0x88 | 0x8a) && flags & 8 != 0
 }
 
@@ -98,12 +202,12 @@ pub(crate) fn commands_in(batch: &Batch) -> u64 {
 pub(crate) fn requests(
     batch: &Batch,
     devices: &mut Devices,
-    forced: &mut ForcedCommands,
+    details: &mut CommandDetails,
     each: &mut dyn FnMut(TableRow),
 ) {
     let (ids, times) = (batch.ints("record_id"), batch.ints("request_first"));
     for ((row, time_ns), name) in times.iter().enumerate().zip(batch.texts("operation")) {
-        let fua = forced.take(ids[row]);
+        let fua = details.take_forced(ids[row]);
         let [file, offset, direction, asked] =
             ["file", "offset_bytes", "direction", "asked_bytes"].map(|column| int(batch, column, row));
         let is_flush = matches!(name, "SCSI SYNCHRONIZE CACHE" | "COMMIT");
@@ -111,28 +215,59 @@ pub(crate) fn requests(
             (Some(file), _, _, _) if is_flush => Some((file, TraceOp::Flush, 0, 0)),
             (Some(file), Some(offset), Some(0), Some(asked)) => Some((file, TraceOp::Read, offset, asked)),
             (Some(file), Some(offset), Some(_), Some(asked)) => Some((file, TraceOp::Write, offset, asked)),
+            (Some(file), ..) if matches!(name, "SCSI UNMAP" | "SCSI WRITE SAME") => {
+                Some((file, TraceOp::Unmap, 0, 0))
+            }
             _ => None,
         };
         let Some((file, op, offset, asked)) = found else {
             each(TableRow::Other);
             continue;
         };
-        let request = || {
+        let mut request = |op, offset: u64, len_bytes: u32| {
             let device = devices.index_of(format!("{:016x}", file as u64).as_bytes())?;
-            let (offset, len_bytes) = (u64::try_from(offset).ok()?, u32::try_from(asked).ok()?);
             let request = BlockRequest::new(u64::try_from(*time_ns).ok()?, device, op, offset, len_bytes);
             // It is over with the last byte of its answer.
             let span = int(batch, "reply_span_ns", row).unwrap_or(0);
             let response = int(batch, "latency_ns", row).map(|latency| latency.saturating_add(span));
             Some(BlockRequest { fua, response_ns: count(response), ..request })
         };
-        each(made(request));
+        if op != TraceOp::Unmap {
+            let place = u64::try_from(offset).ok().zip(u32::try_from(asked).ok());
+            each(made(|| place.and_then(|(offset, len)| request(op, offset, len))));
+            continue;
+        }
+        match details.take_freed(ids[row]) {
+            // A request for each extent: an UNMAP may have many.
+            Some(extents) => {
+                for (offset, len) in extents.into_iter().flat_map(FreedExtent::pieces) {
+                    each(made(|| request(TraceOp::Unmap, offset, len)));
+                }
+            }
+            // Its list or the bytes of a block are not known.
+            None if name == "SCSI UNMAP" => each(TableRow::Damaged),
+            // It writes a block again and again, which is no request that others have.
+            None => each(made(|| request(TraceOp::Other, 0, 0))),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_extents_are_cut_and_impossible_ones_are_none() {
+        let check = |lba: i64, blocks: i64, expected: &[(u64, u32)]| {
+            let extent = FreedExtent::of(lba, blocks, 512);
+            assert_eq!(extent.into_iter().flat_map(FreedExtent::pieces).collect::<Vec<_>>(), expected);
+        };
+        check(8, 16, &[(4096, 8192)]);
+        check(8, 0, &[]);
+        check(1, 1 << 23, &[(512, 1 << 31), (512 + (1 << 31), 1 << 31)]);
+        check(-1, 1, &[]);
+        check(i64::MAX, 1, &[]);
+    }
 
     #[test]
     fn what_forces_data_is_told_by_its_cdb() {
@@ -142,6 +277,9 @@ mod tests {
         check("8a08000000000000000000000008000000", true);
         check("0a080000080000", false);
         check("35080000000000000000", false);
+        assert!(
+            unmaps("4108000000000000") && unmaps("9308") && !unmaps("9300") && !unmaps("2a08") && !unmaps("")
+        );
         for cdb in ["", "2", "2a", "2a0", "zz08", "2é08"] {
             check(cdb, false);
         }

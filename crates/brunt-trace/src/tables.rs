@@ -8,7 +8,7 @@ use std::path::Path;
 
 use brunt_lake::{Batch, Coding, Column, Table, TableReader};
 
-use crate::captured::{self, CAPTURED, ForcedCommands};
+use crate::captured::{self, CAPTURED, CommandDetails};
 use crate::error::TraceError;
 use crate::format::{DamagedRow, EventCounts, Format};
 use crate::record::{BlockRequest, ContentHash, Devices, TraceOp};
@@ -87,7 +87,7 @@ impl crate::Decode for NoFile {
 pub(crate) struct TableFormat {
     format: Format,
     table: &'static Table,
-    rows: fn(&Batch, &mut Devices, &mut ForcedCommands, &mut dyn FnMut(TableRow)),
+    rows: fn(&Batch, &mut Devices, &mut CommandDetails, &mut dyn FnMut(TableRow)),
     /// Its rows are in the order of completion.
     by_completion: bool,
 }
@@ -122,8 +122,8 @@ pub(crate) const TABLES: &[TableFormat] = &[
         format: folder(
             "operations",
             "READ, WRITE and COMMIT of a captured trace, and SCSI's commands",
-            "a device for each file or logical unit; response times end with the answer's last byte; other operations are \
-             passed over",
+            "a device for each file or logical unit; response times end with the answer's last byte; a request for each \
+             extent of UNMAP; other operations are passed over",
         ),
         table: &CAPTURED,
         rows: captured::requests,
@@ -140,7 +140,7 @@ pub(crate) fn table_in(folder: &Path) -> Option<&'static TableFormat> {
 pub(crate) struct TableSource {
     format: &'static TableFormat,
     reader: TableReader,
-    forced: ForcedCommands,
+    details: CommandDetails,
     row: u64,
     /// Damaged parts that were told.
     parts: usize,
@@ -149,9 +149,9 @@ pub(crate) struct TableSource {
 impl TableSource {
     pub fn open(root: &Path, format: &'static TableFormat) -> Result<TableSource, TraceError> {
         let captured = format.table.name == CAPTURED.name;
-        let forced = if captured { ForcedCommands::open(root)? } else { ForcedCommands::default() };
+        let details = if captured { CommandDetails::open(root)? } else { CommandDetails::default() };
         let reader = TableReader::open(root, format.table)?;
-        Ok(TableSource { format, reader, forced, row: 0, parts: 0 })
+        Ok(TableSource { format, reader, details, row: 0, parts: 0 })
     }
 }
 
@@ -170,10 +170,10 @@ impl RequestSource for TableSource {
             return Ok(false);
         };
         if self.format.table.name == CAPTURED.name {
-            self.forced.advance(captured::commands_in(batch))?;
+            self.details.advance(captured::commands_in(batch))?;
         }
         let number = &mut self.row;
-        (self.format.rows)(batch, devices, &mut self.forced, &mut |row| {
+        (self.format.rows)(batch, devices, &mut self.details, &mut |row| {
             *number += 1;
             match row {
                 TableRow::Request(request) => requests.push(request),
@@ -220,7 +220,7 @@ pub(crate) fn count(value: Option<i64>) -> Option<u64> {
 fn block_requests(
     batch: &Batch,
     devices: &mut Devices,
-    _: &mut ForcedCommands,
+    _: &mut CommandDetails,
     each: &mut dyn FnMut(TableRow),
 ) {
     let (times, fua) = (batch.ints("time_ns"), batch.bools("fua"));
@@ -244,7 +244,7 @@ fn block_requests(
 fn result_requests(
     batch: &Batch,
     devices: &mut Devices,
-    _: &mut ForcedCommands,
+    _: &mut CommandDetails,
     each: &mut dyn FnMut(TableRow),
 ) {
     let (runs, offsets, lengths) = (batch.ints("run"), batch.ints("offset_bytes"), batch.ints("len_bytes"));

@@ -12,7 +12,7 @@ pub use super::flows::FLOWS;
 pub use super::operations::OPERATIONS;
 pub use super::packets::PACKETS;
 pub use super::statistics::{NOTES, STATISTICS, VERSION};
-pub use crate::dissect::iscsi::tables::SCSI_COMMANDS;
+pub use crate::dissect::iscsi::tables::{SCSI_COMMANDS, SCSI_EXTENTS};
 pub use crate::dissect::rpc::tables::{
     ACCESSES, ATTRIBUTES, CALLER_GROUPS, CALLERS, COMPOUND_ATTRIBUTES, COMPOUNDS, ENTRIES, FILESYSTEMS,
     LISTINGS, PRE_OP_ATTRIBUTES, RPC_CALLS, SETATTRS, TRANSFERS,

@@ -15,25 +15,31 @@ pub struct SeenPdu {
     /// When its first and its last byte were seen, in nanoseconds since 1970.
     pub first_ns: u64,
     pub last_ns: u64,
-    /// The first value of each of its fields.
-    fields: BTreeMap<String, String>,
+    /// The values of each of its fields.
+    fields: BTreeMap<String, Vec<String>>,
 }
 
 impl SeenPdu {
     /// A field as it is shown.
     pub fn text(&self, name: &str) -> Option<&str> {
-        self.fields.get(name).map(String::as_str)
+        Some(self.fields.get(name)?.first()?.as_str())
     }
 
     /// A field that is a number: decimal, hexadecimal, or bytes with colons between.
     pub fn number(&self, name: &str) -> Option<u64> {
-        let text = self.text(name)?;
-        let number = match text.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16),
-            None if text.contains(':') => u64::from_str_radix(&text.replace(':', ""), 16),
-            None => text.parse(),
-        };
-        Some(number.unwrap_or_else(|_| panic!("{name} = {text}")))
+        self.numbers(name).next()
+    }
+
+    /// All of its values.
+    pub fn numbers<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u64> + 'a {
+        self.fields.get(name).into_iter().flatten().map(move |text| {
+            let number = match text.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16),
+                None if text.contains(':') => u64::from_str_radix(&text.replace(':', ""), 16),
+                None => text.parse(),
+            };
+            number.unwrap_or_else(|_| panic!("{name} = {text}"))
+        })
     }
 
     /// The first field whose name starts and ends so.
@@ -111,7 +117,7 @@ pub fn pdus(path: &Path) -> Vec<SeenPdu> {
             _ => {}
         }
         if let Some(pdu) = &mut current {
-            pdu.fields.entry(name.to_string()).or_insert_with(|| show.to_string());
+            pdu.fields.entry(name.to_string()).or_default().push(show.to_string());
         }
     });
     all

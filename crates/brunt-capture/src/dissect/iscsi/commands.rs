@@ -69,6 +69,32 @@ pub fn direction(cdb: &Cdb) -> Option<TransferDirection> {
     }
 }
 
+/// Whether a command is UNMAP, whose blocks its data tells.
+pub fn is_unmap(cdb: &Cdb) -> bool {
+    cdb[0] == op::UNMAP
+}
+
+/// Whether the data of a command is wanted: the list of UNMAP, and a capacity.
+pub fn is_told_by_data(cdb: &Cdb) -> bool {
+    matches!(place(cdb), 3 | 9)
+}
+
+/// Whether a command is WRITE SAME, which sends one block at the most.
+pub fn is_write_same(cdb: &Cdb) -> bool {
+    place(cdb) == 4
+}
+
+/// Bytes of a block of the logical unit, where `data` is a target's answer to READ CAPACITY (SBC-4, 5.15 and 5.16).
+pub fn capacity_block_bytes(cdb: &Cdb, data: &[u8]) -> Option<u32> {
+    let at = match (place(cdb), cdb[0]) {
+        (9, op::READ_CAPACITY_10) => 4,
+        (9, _) => 8,
+        _ => return None,
+    };
+    let bytes = data.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)?;
+    (512..=1 << 20).contains(&bytes).then_some(bytes)
+}
+
 /// Which blocks a command is about, if its CDB says so.
 pub fn blocks(cdb: &Cdb) -> Option<(u64, u32)> {
     match place(cdb) {

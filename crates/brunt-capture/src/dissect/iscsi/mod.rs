@@ -17,6 +17,7 @@ mod tasks;
 
 use brunt_wire::iscsi::pdu::{self, Opcode, code};
 use brunt_wire::scsi::sense::Sense;
+use brunt_wire::scsi::unmap;
 
 use super::{Claim, Counter, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, ProtocolInfo, Standing};
 use crate::checksum::{BLOCK_BYTES, BlockSums};
@@ -30,8 +31,10 @@ use tasks::{ScsiSession, ScsiTask, ScsiTasks, TaskAnswer, file_of, name_of};
 const PORT: u16 = 3260;
 /// Sense data that is kept: 252 bytes and its length.
 const SENSE_BYTES_MAX: usize = 254;
-/// Logical units of a connection whose names are told.
+/// Logical units of a connection whose names are told, and whose blocks are known.
 const NAMED_MAX: usize = 1024;
+/// What is kept of a PDU's data that is a list of UNMAP, or a capacity: 1,024 extents.
+const LIST_BYTES_MAX: usize = 8 + 16 * 1024;
 
 /// The protocol of all operations here.
 const SCSI: Protocol = Protocol::of::<Iscsi>(0);
@@ -71,11 +74,26 @@ pub struct IscsiConnection {
     kept: [Vec<u8>; 2],
     /// Logical units whose names were told.
     named: Vec<[u8; 8]>,
+    /// Bytes of a block by logical unit.
+    block_bytes: Vec<([u8; 8], u32)>,
 }
 
 impl IscsiConnection {
     fn session(&self) -> ScsiSession<'_> {
         ScsiSession { number: self.login.session, target: self.login.target.as_deref() }
+    }
+
+    fn block_bytes_of(&self, lun: [u8; 8]) -> Option<u32> {
+        self.block_bytes.iter().find(|(unit, _)| *unit == lun).map(|(_, bytes)| *bytes)
+    }
+
+    /// A command or a capacity has shown how long a block is.
+    fn set_block_bytes(&mut self, lun: [u8; 8], bytes: u32) {
+        if let Some((_, known)) = self.block_bytes.iter_mut().find(|(unit, _)| *unit == lun) {
+            *known = bytes;
+        } else if self.block_bytes.len() < NAMED_MAX {
+            self.block_bytes.push((lun, bytes));
+        }
     }
 }
 
@@ -171,10 +189,17 @@ impl Iscsi {
             into: Default::default(),
             r2ts: 0,
             first_r2t_ns: None,
+            unit_block_bytes: connection.block_bytes_of(lun),
+            extents: None,
             outstanding: self.tasks.count() as u32 + 1,
         };
         let session = ScsiSession { number: connection.login.session, target };
+        let shown =
+            task.offset().and(task.block_bytes()).filter(|bytes| task.unit_block_bytes != Some(*bytes));
         self.tasks.begin(flow.connection, task, &session, out);
+        if let Some(bytes) = shown {
+            connection.set_block_bytes(lun, bytes);
+        }
         if tells_name {
             connection.named.push(lun);
         }
@@ -213,6 +238,10 @@ impl Iscsi {
             task.out.add(bytes.len(), time_ns)
         }
         out.ledger.data_bytes += bytes.len() as u64;
+        if task.command.is_some_and(|command| commands::is_told_by_data(&command.cdb)) {
+            let room = LIST_BYTES_MAX.saturating_sub(connection.kept[side].len());
+            connection.kept[side].extend_from_slice(&bytes[..bytes.len().min(room)]);
+        }
         let place = task.offset().map(|begin| begin + u64::from(offset) + u64::from(at));
         let Some(place) = place.filter(|_| bytes.len() >= BLOCK_BYTES) else { return };
         // A block that lies in two segments of the stream is not summed: tasks take turns within a stream.
@@ -241,6 +270,9 @@ impl Iscsi {
         let whole = pdu.whole && end_ns.is_some();
         let place = MessagePlace { at: pdu.at, len: pdu.len };
         let message = Message { first_ns: pdu.first_ns, last_ns: end_ns, whole, place };
+        if whole && !connection.kept[side].is_empty() {
+            self.on_told(connection, flow);
+        }
         match bhs.kind() {
             Opcode::ScsiCommand | Opcode::TaskManagementRequest => {
                 if let Some(task) = self.tasks.of(flow.connection, tag) {
@@ -280,6 +312,34 @@ impl Iscsi {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A PDU is over whose data says what a command is about, or how long blocks are.
+    fn on_told(&mut self, connection: &mut IscsiConnection, flow: &Flow) {
+        let side = usize::from(flow.direction & 1);
+        let (bhs, data) = (connection.halves[side].pdu().bhs, &connection.kept[side]);
+        let tag = bhs.initiator_task_tag.get();
+        let begins = match bhs.kind() {
+            Opcode::ScsiCommand => true,
+            Opcode::DataOut => pdu::DataOut::view(&bhs).buffer_offset.get() == 0,
+            Opcode::DataIn => pdu::DataIn::view(&bhs).buffer_offset.get() == 0,
+            _ => false,
+        };
+        if !begins {
+            return;
+        }
+        // A list that goes on in another PDU, or is too long to keep, is not known.
+        let len = data.get(2..4).and_then(|len| len.try_into().ok()).map(u16::from_be_bytes);
+        let is_whole = len.is_some_and(|len| 8 + usize::from(len) <= data.len());
+        if let (true, Ok(extents)) = (is_whole && bhs.kind() != Opcode::DataIn, unmap::parse(data)) {
+            return self.tasks.unmaps(flow.connection, tag, extents);
+        }
+        let Some(task) = self.tasks.of(flow.connection, tag) else { return };
+        let bytes = task.command.and_then(|command| commands::capacity_block_bytes(&command.cdb, data));
+        if let (Opcode::DataIn, Some(bytes)) = (bhs.kind(), bytes) {
+            let lun = task.lun;
+            connection.set_block_bytes(lun, bytes);
         }
     }
 

@@ -37,9 +37,12 @@ pub const SCSI_COMMANDS: Table = Table {
         Column::int("blocks", "How many; null for commands without blocks.").nullable(),
         Column::int(
             "block_bytes",
-            "Bytes of a block, by what was asked for in both; null for commands without data of blocks.",
+            "Bytes of a block, by what was asked for in both; of UNMAP and WRITE SAME by the logical unit's commands or \
+             capacity before; null where neither was seen, and for commands without blocks.",
         )
         .nullable(),
+        Column::int("extents", "Rows in `scsi_extents`; null for all but UNMAP, and where its list was not seen.")
+            .nullable(),
         Column::int("expected_bytes", "The initiator's expected transfer; null for task management.").nullable(),
         Column::int("data_out_bytes", "Bytes to the target that were seen."),
         Column::int("data_in_bytes", "Bytes from the target that were seen."),
@@ -59,20 +62,38 @@ pub const SCSI_COMMANDS: Table = Table {
     ],
 };
 
+/// What UNMAP gives back.
+pub const SCSI_EXTENTS: Table = Table {
+    name: "scsi_extents",
+    doc: "One row for each extent of an UNMAP. `scsi_commands` has the bytes of a block.",
+    columns: &[
+        RECORD,
+        Column::int("lba", "Its first block."),
+        Column::int("blocks", "How many.").coded(Coding::Dictionary),
+    ],
+};
+
+struct ExtentsTable;
+
+impl Tabled for ExtentsTable {
+    const TABLE: &'static Table = &SCSI_EXTENTS;
+}
+
 struct CommandsTable;
 
 impl Tabled for CommandsTable {
     const TABLE: &'static Table = &SCSI_COMMANDS;
 }
 
-/// The table.
+/// Both.
 pub struct IscsiTables {
     commands: Handle<CommandsTable>,
+    extents: Handle<ExtentsTable>,
 }
 
 impl OwnTables<Iscsi> for IscsiTables {
     fn register(registry: &mut Registry) -> IscsiTables {
-        IscsiTables { commands: registry.add() }
+        IscsiTables { commands: registry.add(), extents: registry.add() }
     }
 
     fn record(&mut self, operation: &Operation<'_>, own: &Scsi<'_>, files: &mut Files, common: &mut Common) {
@@ -117,6 +138,7 @@ impl OwnTables<Iscsi> for IscsiTables {
             .int_or_null(blocks.map(|(lba, _)| lba as i64))
             .int_or_null(blocks.map(|(_, blocks)| blocks.into()))
             .int_or_null(task.block_bytes().map(i64::from))
+            .int_or_null(task.extents.as_ref().map(|extents| extents.len() as i64))
             .int_or_null(expected.map(i64::from))
             .int(task.out.bytes.into())
             .int(task.into.bytes.into())
@@ -130,5 +152,8 @@ impl OwnTables<Iscsi> for IscsiTables {
             .int_or_null(sense.map(|sense| sense.ascq.into()))
             .int_or_null(answer.and_then(|answer| answer.residual))
             .end();
+        for extent in task.extents.iter().flatten() {
+            common.rows.line(self.extents).int(id).int(extent.lba as i64).int(extent.blocks.into()).end();
+        }
     }
 }

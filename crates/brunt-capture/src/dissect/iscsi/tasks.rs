@@ -5,6 +5,7 @@
 use brunt_wire::iscsi::pdu::{ScsiCommand, code, lun_number};
 use brunt_wire::nfs::FileHandle;
 use brunt_wire::scsi::sense::Sense;
+use brunt_wire::scsi::unmap::UnmapDescriptor;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
@@ -14,6 +15,8 @@ use crate::operation::{FileKey, Message, Operation, OperationSummary, Peers, Sin
 
 /// Tasks that have waited too long are looked for this often.
 const EXPIRE_EVERY_NS: u64 = 1_000_000_000;
+/// Extents of all UNMAPs that wait, at the most: 4 MiB of them. Those of one beyond are not known.
+const EXTENTS_MAX: usize = 1 << 18;
 
 /// Data of a task, in one direction.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,23 +70,36 @@ pub struct ScsiTask {
     pub r2ts: u32,
     /// As above.
     pub first_r2t_ns: Option<u64>,
+    /// Bytes of a block of the logical unit, where commands before or its capacity have shown it.
+    pub unit_block_bytes: Option<u32>,
+    /// What UNMAP gives back; `None` while its list was not seen as a whole, and of other commands.
+    pub extents: Option<Vec<UnmapDescriptor>>,
     /// Tasks that waited when it came, itself included.
     pub outstanding: u32,
 }
 
 impl ScsiTask {
-    /// Bytes of a block: what was asked for in bytes by what was asked for in blocks.
+    /// Bytes of a block: what was asked for in bytes by what was asked for in blocks. WRITE SAME sends one block, and
+    /// of UNMAP the logical unit says it.
     pub fn block_bytes(&self) -> Option<u32> {
         let command = self.command.as_ref()?;
+        let bytes = command.expected_data_transfer_length.get();
+        if commands::is_unmap(&command.cdb) {
+            return self.unit_block_bytes;
+        }
+        if commands::is_write_same(&command.cdb) {
+            return self.unit_block_bytes.or(Some(bytes).filter(|bytes| *bytes >= 512));
+        }
         commands::direction(&command.cdb)?;
         let (_, blocks) = commands::blocks(&command.cdb)?;
-        let bytes = command.expected_data_transfer_length.get();
         (blocks > 0 && bytes % blocks == 0).then(|| bytes / blocks).filter(|bytes| *bytes >= 512)
     }
 
     /// Where its data begins on the logical unit, in bytes.
     pub fn offset(&self) -> Option<u64> {
-        let (lba, _) = commands::blocks(&self.command.as_ref()?.cdb)?;
+        let command = self.command.as_ref()?;
+        commands::direction(&command.cdb)?;
+        let (lba, _) = commands::blocks(&command.cdb)?;
         lba.checked_mul(self.block_bytes()?.into())
     }
 }
@@ -108,6 +124,8 @@ pub struct TaskAnswer {
 pub struct ScsiTasks {
     waiting: HashMap<u64, ScsiTask, FixedState>,
     max: usize,
+    /// Extents that they have together.
+    extents: usize,
     timeout_ns: u64,
     expired_ns: u64,
 }
@@ -119,12 +137,37 @@ fn key(connection: u32, tag: u32) -> u64 {
 impl ScsiTasks {
     /// At most `max`, for at most `timeout_ns`.
     pub fn new(max: usize, timeout_ns: u64) -> ScsiTasks {
-        ScsiTasks { waiting: HashMap::with_hasher(FixedState::default()), max, timeout_ns, expired_ns: 0 }
+        ScsiTasks {
+            waiting: HashMap::with_hasher(FixedState::default()),
+            max,
+            extents: 0,
+            timeout_ns,
+            expired_ns: 0,
+        }
     }
 
     /// The task with that tag.
     pub fn of(&mut self, connection: u32, tag: u32) -> Option<&mut ScsiTask> {
         self.waiting.get_mut(&key(connection, tag))
+    }
+
+    /// What the UNMAP with that tag gives back.
+    pub fn unmaps(&mut self, connection: u32, tag: u32, extents: impl Iterator<Item = UnmapDescriptor>) {
+        let room = EXTENTS_MAX.saturating_sub(self.extents);
+        let Some(task) = self.waiting.get_mut(&key(connection, tag)) else { return };
+        if !task.command.is_some_and(|command| commands::is_unmap(&command.cdb)) || task.extents.is_some() {
+            return;
+        }
+        let extents: Vec<UnmapDescriptor> = extents.take(room + 1).collect();
+        if extents.len() <= room {
+            self.extents += extents.len();
+            task.extents = Some(extents);
+        }
+    }
+
+    /// A task waits no longer.
+    fn left(&mut self, task: &ScsiTask) {
+        self.extents -= task.extents.as_ref().map_or(0, Vec::len);
     }
 
     /// Whether there is one.
@@ -152,10 +195,12 @@ impl ScsiTasks {
             let any = self.waiting.keys().next().copied();
             if let Some(task) = any.and_then(|key| self.waiting.remove(&key)) {
                 out.ledger.calls_evicted += 1;
+                self.left(&task);
                 give_up(&task, session, out);
             }
         }
         if let Some(old) = self.waiting.insert(key(connection, task.tag), task) {
+            self.left(&old);
             out.ledger.calls_evicted += 1;
             give_up(&old, session, out);
         }
@@ -175,6 +220,7 @@ impl ScsiTasks {
             out.ledger.replies_unmatched += 1;
             return;
         };
+        self.left(&task);
         out.ledger.calls_open -= 1;
         out.ledger.calls_answered += 1;
         hand_on(&task, Some(answer), session, out);
@@ -191,6 +237,7 @@ impl ScsiTasks {
             self.waiting.extract_if(|_, task| task.request.first_ns < due).map(|(_, task)| task).collect();
         late.sort_unstable_by_key(|task| task.record_id);
         out.ledger.calls_timed_out += late.len() as u64;
+        late.iter().for_each(|task| self.left(task));
         late.iter().for_each(|task| give_up(task, &ScsiSession::default(), out));
     }
 
@@ -198,6 +245,7 @@ impl ScsiTasks {
     pub fn finish<S: Sink>(&mut self, out: &mut Out<'_, S>) {
         let mut left: Vec<ScsiTask> = self.waiting.drain().map(|(_, task)| task).collect();
         left.sort_unstable_by_key(|task| task.record_id);
+        self.extents = 0;
         out.ledger.calls_open_at_end += left.len() as u64;
         left.iter().for_each(|task| give_up(task, &ScsiSession::default(), out));
     }
