@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod cost;
 pub mod histogram;
+mod prefetch;
 pub mod quantity;
 pub mod random;
 pub mod sketch;
@@ -13,5 +14,6 @@ pub mod units;
 pub use clock::{Clock, Nanos};
 pub use cost::{ResourceUsage, Spent};
 pub use histogram::Histogram;
+pub use prefetch::prefetch;
 pub use quantity::{Size, Span};
 pub use sketch::HyperLogLog;

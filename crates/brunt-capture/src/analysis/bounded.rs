@@ -2,6 +2,7 @@
 //! lightest of a few candidates, and what is lost with it is counted. Heavy entries are updated often, so
 //! they stay; the counter bounds the error of the totals.
 
+use brunt_core::prefetch;
 use hashbrown::HashTable;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -104,12 +105,12 @@ impl<V: Weight + Default> Bounded<V> {
         self.table.find(key, |_| true).map_or(NOWHERE, |&i| i as usize)
     }
 
-    /// Looks at the entries at such places, and does nothing with what is seen. Looks that do not depend on
-    /// one another wait for memory together; the fewer instructions between them, the more.
+    /// Asks for the entry at a place, if there is one, before it is needed.
     #[inline]
-    pub fn look_at(&self, places: impl Iterator<Item = usize>) {
-        let seen = places.fold(0, |seen, place| seen ^ self.entries.get(place).map_or(0, |slot| slot.key));
-        std::hint::black_box(seen);
+    pub fn prefetch(&self, place: usize) {
+        if let Some(slot) = self.entries.get(place) {
+            prefetch(slot);
+        }
     }
 
     /// The place of an entry that may be at `guess`: then nothing is looked up.
@@ -163,6 +164,10 @@ impl<V: Weight + Default> Bounded<V> {
             self.entries[index] = Slot { key, value: V::default() };
             index
         };
+        if self.entries.len() == self.max {
+            // Those that the next newcomer is held against.
+            (0..SAMPLE.min(self.max)).for_each(|i| self.prefetch((self.hand + i) % self.max));
+        }
         let entries = &self.entries;
         self.table.insert_unique(key, index as u32, |&i| entries[i as usize].key);
         index

@@ -18,10 +18,10 @@ impl OperationLatency {
         self.0.record(Nanos(ns));
     }
 
-    /// The counter that `ns` would change, which is in the processor's cache then.
+    /// Asks for the counter that `ns` would change.
     #[inline]
-    pub fn peek(&self, ns: u64) -> u64 {
-        self.0.count_near(Nanos(ns))
+    pub fn prefetch(&self, ns: u64) {
+        self.0.prefetch(Nanos(ns));
     }
 
     /// Adds another's.

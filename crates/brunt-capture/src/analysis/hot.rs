@@ -9,7 +9,7 @@ use super::Latency;
 use super::analyse::{Analyse, Noted};
 use super::bounded::{Bounded, NOWHERE, Weight};
 use super::event::OperationEvent;
-use super::names::Name;
+use super::names::{Name, Names, StoredName};
 use crate::dissect::rpc::GETATTR;
 use crate::key::address;
 use crate::operation::{FileKey, TransferDirection};
@@ -178,7 +178,7 @@ pub struct Hot {
     pub(super) total: HotLoad,
     latencies: usize,
     /// By the places of `files`: what their `name_hash` stands for.
-    names: Vec<Option<Name>>,
+    names: Names,
     told: Vec<Told>,
     told_bytes: Vec<u8>,
     /// Where the client of the last operation is.
@@ -194,7 +194,7 @@ struct Stored {
     clients: Bounded<ClientEntry>,
     pairs: Bounded<PairEntry>,
     total: HotLoad,
-    names: Vec<(FileKey, u64, Name)>,
+    names: Vec<(FileKey, u64, StoredName)>,
 }
 
 #[derive(Serialize)]
@@ -203,7 +203,7 @@ struct StoredRef<'a> {
     clients: &'a Bounded<ClientEntry>,
     pairs: &'a Bounded<PairEntry>,
     total: HotLoad,
-    names: Vec<(FileKey, u64, &'a Name)>,
+    names: Vec<(FileKey, u64, Name<'a>)>,
 }
 
 impl Serialize for Hot {
@@ -225,7 +225,7 @@ impl From<Stored> for Hot {
         let latencies = files.iter().filter(|(_, file)| file.latency.is_some()).count();
         let mut hot = Hot { files, clients, pairs, total, latencies, ..Hot::default() };
         hot.files.values_mut().for_each(|file| file.name_hash = 0);
-        hot.take_names(names);
+        hot.take_names(names.iter().map(|(file, hash, name)| (*file, *hash, name.as_name())));
         hot
     }
 }
@@ -238,7 +238,7 @@ impl Default for Hot {
             pairs: Bounded::new(PAIRS_MAX),
             total: HotLoad::default(),
             latencies: 0,
-            names: Vec::new(),
+            names: Names::default(),
             told: Vec::with_capacity(TOLD_MAX),
             told_bytes: Vec::new(),
             last_client: 0,
@@ -261,17 +261,17 @@ impl Analyse for Hot {
             });
             Places { client_key, file, pair }
         }));
-        self.files.look_at(places.iter().map(|places| places.file));
-        self.pairs.look_at(places.iter().map(|places| places.pair));
-        let mut seen = 0;
+        for places in &places {
+            self.files.prefetch(places.file);
+            self.pairs.prefetch(places.pair);
+        }
         for (event, places) in events.iter().zip(&places) {
             if let Some(file) = self.files.try_at(places.file)
                 && let (Some(latency), Some(ns)) = (&file.latency, event.latency_ns)
             {
-                seen ^= latency.peek(ns);
+                latency.prefetch(ns);
             }
         }
-        std::hint::black_box(seen);
         self.places = places;
     }
 
@@ -339,10 +339,10 @@ impl Analyse for Hot {
             mine.misaligned += theirs.misaligned;
             mine.errors += theirs.errors;
         });
-        let places = other.files.iter().zip(other.names);
-        let names: Vec<_> = places
-            .filter_map(|((key, file), name)| Some((FileKey(key), file.name_hash, name?)))
-            .filter(|(_, hash, _)| *hash != 0)
+        let theirs = other.files.iter().enumerate();
+        let names: Vec<_> = theirs
+            .filter(|(_, (_, file))| file.name_hash != 0)
+            .filter_map(|(place, (key, file))| Some((FileKey(key), file.name_hash, other.names.get(place)?)))
             .collect();
         // Names go by places, which are others here.
         other.files.values_mut().for_each(|file| file.name_hash = 0);
@@ -355,7 +355,7 @@ impl Analyse for Hot {
                 (_, None) => {}
             }
         });
-        self.take_names(names);
+        self.take_names(names.into_iter());
         self.pairs.merge(other.pairs, |mine, theirs| {
             mine.name_as(&theirs);
             mine.load.merge(&theirs.load);
@@ -366,12 +366,12 @@ impl Analyse for Hot {
 
 impl Hot {
     /// Learns names of files that are in the table and have none.
-    fn take_names(&mut self, names: Vec<(FileKey, u64, Name)>) {
+    fn take_names<'a>(&mut self, names: impl Iterator<Item = (FileKey, u64, Name<'a>)>) {
         for (file, hash, name) in names {
             if let Some(place) = self.files.find(file.0)
                 && self.files.at(place).name_hash == 0
             {
-                self.set_name(place, hash, name);
+                self.set_name(place, hash, &name);
             }
         }
     }
@@ -391,15 +391,16 @@ impl Hot {
     pub(super) fn learn_told(&mut self) {
         for told in &mut self.told {
             told.place = self.files.guess(told.file.0);
+            self.files.prefetch(told.place);
+            self.names.prefetch(told.place);
         }
-        self.files.look_at(self.told.iter().map(|told| told.place));
         let (told, bytes) = (std::mem::take(&mut self.told), std::mem::take(&mut self.told_bytes));
         let mut start = 0;
         for told in &told {
             let place = self.files.place_near(told.file.0, told.place);
             if self.files.at(place).name_hash != told.name_hash {
-                let name = Name { parent: Some(told.parent), name: bytes[start..told.end].into() };
-                self.set_name(place, told.name_hash, name);
+                let name = Name { parent: Some(told.parent), name: &bytes[start..told.end] };
+                self.set_name(place, told.name_hash, &name);
             }
             start = told.end;
         }
@@ -409,28 +410,25 @@ impl Hot {
         self.told_bytes.clear();
     }
 
-    #[cold]
-    pub(super) fn set_name(&mut self, place: usize, name_hash: u64, name: Name) {
-        if self.names.len() <= place {
-            self.names.resize(place + 1, None);
-        }
-        self.names[place] = Some(name);
+    #[inline]
+    pub(super) fn set_name(&mut self, place: usize, name_hash: u64, name: &Name<'_>) {
+        self.names.set(place, name);
         self.files.at_mut(place).name_hash = name_hash;
     }
 
     /// Places of files with what is done to them and how they are called, as far as that is known.
-    pub(super) fn named_files(&self) -> impl Iterator<Item = (&FileEntry, Option<&Name>)> {
+    pub(super) fn named_files(&self) -> impl Iterator<Item = (&FileEntry, Option<Name<'_>>)> {
         self.files.iter().enumerate().map(|(place, (_, file))| (file, self.name_at(place)))
     }
 
     /// How a file is called.
-    pub(super) fn name_of(&self, file: FileKey) -> Option<&Name> {
+    pub(super) fn name_of(&self, file: FileKey) -> Option<Name<'_>> {
         self.name_at(self.files.find(file.0)?)
     }
 
-    fn name_at(&self, place: usize) -> Option<&Name> {
+    fn name_at(&self, place: usize) -> Option<Name<'_>> {
         // An entry that went has left its name behind.
-        if self.files.at(place).name_hash == 0 { None } else { self.names.get(place)?.as_ref() }
+        if self.files.at(place).name_hash == 0 { None } else { self.names.get(place) }
     }
 }
 
@@ -464,7 +462,7 @@ mod tests {
         tell(&mut hot, 3, "three");
         hot.learn_told();
         let name = |hot: &Hot, file: u64| {
-            hot.name_of(FileKey(spread(file))).map(|name| String::from_utf8_lossy(&name.name).into_owned())
+            hot.name_of(FileKey(spread(file))).map(|name| String::from_utf8_lossy(name.name).into_owned())
         };
         assert_eq!((name(&hot, 2).as_deref(), name(&hot, 3).as_deref()), (Some("new"), Some("three")));
         let mut other = Hot::default();

@@ -2,6 +2,7 @@
 //! that a quantile is at most 6.25 % off (HdrHistogram's scheme with three bits), or half a microsecond. For files and
 //! clients, of which there are thousands; whoever shows a quantile shows its error ([`Quantiles::ERROR_PERCENT`]).
 
+use brunt_core::prefetch;
 use serde::{Deserialize, Serialize};
 
 const STEP_BITS: u32 = 3;
@@ -99,10 +100,10 @@ impl Latency {
         self.max_ns = self.max_ns.max(ns);
     }
 
-    /// The counter that such a latency would change.
+    /// Asks for the counter that such a latency would change.
     #[inline]
-    pub(super) fn peek(&self, ns: u64) -> u64 {
-        u64::from(self.counts[bucket(ns)])
+    pub(super) fn prefetch(&self, ns: u64) {
+        prefetch(&self.counts[bucket(ns)]);
     }
 
     /// Adds another's.
