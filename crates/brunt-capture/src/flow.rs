@@ -8,7 +8,7 @@ use brunt_wire::net::{Endpoint, IpAddress};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use crate::dissect::Conversation;
+use crate::dissect::{Conversation, Flow};
 use crate::operation::Transport;
 use crate::reassembly::Reassembly;
 
@@ -93,8 +93,9 @@ impl Hint {
 pub struct Connection {
     /// Its two ends.
     pub key: FlowKey,
-    /// Never reused within a pipeline (until 2^31 connections were seen).
-    pub number: u32,
+    /// Its directions, from the lower endpoint and to it, for whoever reads what they carry. Its number there is
+    /// never reused within a pipeline (until 2^31 connections were seen).
+    pub flows: [Flow; 2],
     /// When its last packet was seen.
     pub last_ns: u64,
     /// Whether it carried anything but handshakes.
@@ -174,7 +175,10 @@ impl FlowTable {
     fn insert(&mut self, key: FlowKey, hash: u64, now_ns: u64) -> FlowLookup {
         let connection = Connection {
             key,
-            number: self.next_number,
+            flows: [0, 1].map(|direction| {
+                let (source, destination) = key.ends(direction);
+                Flow::new(source, destination, key.transport, self.next_number, direction)
+            }),
             last_ns: now_ns,
             carried_data: false,
             streams: Default::default(),
@@ -229,7 +233,7 @@ impl FlowTable {
 
     /// Gives a connection another number: its ports are used again.
     pub fn renumber(&mut self, index: usize) {
-        self.connections[index].number = self.next_number;
+        self.connections[index].flows.iter_mut().for_each(|flow| flow.connection = self.next_number);
         self.next_number = self.next_number.wrapping_add(1) & 0x7fff_ffff;
     }
 }

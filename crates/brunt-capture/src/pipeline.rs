@@ -336,22 +336,20 @@ impl<S: Sink> Pipeline<S> {
         let Stages { protocols, ledger, memory } = &mut self.stages;
         let connection = self.flows.at(index);
         connection.last_ns = time_ns;
-        let number = connection.number;
-        let conversation = &mut connection.conversation;
+        let (conversation, flows) = (&mut connection.conversation, &connection.flows);
         let (low, high) = connection.streams.split_at_mut(1);
         let (mine, other) =
             if direction == 0 { (&mut low[0], &mut high[0]) } else { (&mut high[0], &mut low[0]) };
         if tcp.flags.ack() && other.on_ack(tcp.ack) {
-            let flow = Flow::new(destination, source, Transport::Tcp, number, direction ^ 1);
-            let mut stream = DirectionStream { conversation, protocols, flow: &flow };
+            let flow = &flows[usize::from(direction ^ 1)];
+            let mut stream = DirectionStream { conversation, protocols, flow };
             other.settle(&mut StreamContext { out: &mut stream, ledger, memory });
         }
         if tcp.payload.wire_len == 0 {
             return false;
         }
         connection.carried_data = true;
-        let flow = Flow::new(source, destination, Transport::Tcp, number, direction);
-        let mut stream = DirectionStream { conversation, protocols, flow: &flow };
+        let mut stream = DirectionStream { conversation, protocols, flow: &flows[usize::from(direction)] };
         let mut to = StreamContext { out: &mut stream, ledger, memory };
         mine.on_segment(seq, tcp.payload, time_ns, &mut to);
         let standing = stream.conversation.standing(direction);
@@ -400,7 +398,7 @@ impl<S: Sink> Pipeline<S> {
         let connection = self.flows.at(index);
         connection.last_ns = time_ns;
         connection.carried_data = true;
-        flow.connection = connection.number;
+        flow.connection = connection.flows[0].connection;
         let datagram = Datagram { bytes: udp.payload.bytes, wire_len: udp.payload.wire_len as u32, time_ns };
         let (dissectors, mut out) = self.stages.split();
         dissectors.on_datagram(&flow, &datagram, &mut out)
@@ -416,15 +414,14 @@ impl<S: Sink> Stages<S> {
 
     fn finish_connection(&mut self, connection: &mut Connection) {
         for direction in [0, 1] {
-            let (source, destination) = connection.key.ends(direction);
-            let flow = Flow::new(source, destination, Transport::Tcp, connection.number, direction);
-            let mine = &mut connection.streams[usize::from(direction)];
+            let flow = &connection.flows[direction];
+            let mine = &mut connection.streams[direction];
             let (conversation, protocols) = (&mut connection.conversation, &mut self.protocols);
-            let mut stream = DirectionStream { conversation, protocols, flow: &flow };
+            let mut stream = DirectionStream { conversation, protocols, flow };
             let (ledger, memory) = (&mut self.ledger, &mut self.memory);
             mine.finish(&mut StreamContext { out: &mut stream, ledger, memory });
             let (dissectors, mut out) = self.split();
-            dissectors.on_end(&mut connection.conversation, &flow, &mut out);
+            dissectors.on_end(&mut connection.conversation, flow, &mut out);
             mine.release(&mut self.memory);
         }
     }
