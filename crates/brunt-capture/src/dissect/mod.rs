@@ -176,6 +176,9 @@ pub trait OwnTables<D: Dissector>: Sized {
         common: &mut Common,
     );
 
+    /// Writes rows that were put by; called before rows are sent.
+    fn settle(&mut self, _: &mut Common) {}
+
     /// What was told may have been deleted: whatever later rows refer to has to be told again.
     fn forget(&mut self) {}
 }

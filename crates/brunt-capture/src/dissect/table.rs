@@ -212,6 +212,10 @@ macro_rules! dissectors {
                 }
             }
 
+            pub fn settle(&mut self, common: &mut Common) {
+                $($(#[$attribute])* OwnTables::<$dissector>::settle(&mut self.$field, common);)*
+            }
+
             pub fn forget(&mut self) {
                 $($(#[$attribute])* OwnTables::<$dissector>::forget(&mut self.$field);)*
             }

@@ -49,6 +49,8 @@ pub const NAMES: Table = Table {
 
 /// Handles that are known to be in the trace: beyond it all are told again.
 const HANDLES_MAX: usize = 1 << 20;
+/// Handles that are put by.
+const SEEN_MAX: usize = 64;
 
 struct Handles;
 
@@ -82,6 +84,19 @@ pub struct Files {
     known: HashSet<u64, FixedState>,
     /// The server of the handle that was told last, and its address as it stands in the table.
     server: Option<(IpAddress, String)>,
+    /// Handles that were put by: whether they are new is looked up for many at once.
+    seen: Vec<Seen>,
+    seen_bytes: Vec<u8>,
+}
+
+/// A handle that was put by.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    file: FileKey,
+    server: IpAddress,
+    /// Where it ends in `seen_bytes`.
+    end: usize,
+    is_told: bool,
 }
 
 impl Files {
@@ -91,6 +106,8 @@ impl Files {
             names: registry.add(),
             known: HashSet::with_hasher(FixedState::default()),
             server: None,
+            seen: Vec::with_capacity(SEEN_MAX),
+            seen_bytes: Vec::new(),
         }
     }
 
@@ -99,7 +116,7 @@ impl Files {
         self.known.clear();
     }
 
-    /// What stands for a handle; tells the handle when it is new.
+    /// What stands for a handle, which is told if it turns out to be new.
     #[inline]
     pub fn handle(&mut self, server: IpAddress, handle: FileHandle<'_>, common: &mut Common) -> i64 {
         self.handle_of(FileKey::new(server, handle), server, handle, common)
@@ -114,26 +131,44 @@ impl Files {
         handle: FileHandle<'_>,
         common: &mut Common,
     ) -> i64 {
-        let known = common.hide.file(file);
-        if !self.known.contains(&file.0) {
-            self.tell(server, handle, file, known, common);
+        if self.seen.len() >= SEEN_MAX {
+            self.settle(common);
         }
-        known
+        self.seen_bytes.extend_from_slice(handle.0);
+        self.seen.push(Seen { file, server, end: self.seen_bytes.len(), is_told: false });
+        common.hide.file(file)
+    }
+
+    /// Tells those of the handles put by that are new. To be called before rows are sent.
+    pub fn settle(&mut self, common: &mut Common) {
+        // Lookups without anything between them wait for memory together.
+        for seen in &mut self.seen {
+            seen.is_told = self.known.contains(&seen.file.0);
+        }
+        let (seen, bytes) = (std::mem::take(&mut self.seen), std::mem::take(&mut self.seen_bytes));
+        let mut start = 0;
+        for seen in &seen {
+            if !seen.is_told {
+                self.tell(seen, FileHandle(&bytes[start..seen.end]), common);
+            }
+            start = seen.end;
+        }
+        // They go back empty, with their memory.
+        (self.seen, self.seen_bytes) = (seen, bytes);
+        self.seen.clear();
+        self.seen_bytes.clear();
     }
 
     #[cold]
-    fn tell(
-        &mut self,
-        server: IpAddress,
-        handle: FileHandle<'_>,
-        file: FileKey,
-        known: i64,
-        common: &mut Common,
-    ) {
+    fn tell(&mut self, seen: &Seen, handle: FileHandle<'_>, common: &mut Common) {
         if self.known.len() >= HANDLES_MAX {
             self.known.clear();
         }
-        self.known.insert(file.0);
+        // One before it may have been of the same file.
+        if !self.known.insert(seen.file.0) {
+            return;
+        }
+        let (server, known) = (seen.server, common.hide.file(seen.file));
         // A capture has few servers.
         if self.server.as_ref().is_none_or(|(known, _)| *known != server) {
             self.server = Some((server, common.hide.address(server)));

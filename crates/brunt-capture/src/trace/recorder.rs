@@ -257,7 +257,14 @@ impl TraceRecorder {
         }
     }
 
+    /// Writes the rows that were put by.
+    fn settle(&mut self) {
+        self.groups.files.settle(&mut self.common);
+        self.groups.protocols.settle(&mut self.common);
+    }
+
     fn send_all(&mut self) {
+        self.settle();
         (0..LANES).for_each(|lane| self.send(lane));
     }
 
@@ -316,6 +323,7 @@ impl Sink for TraceRecorder {
             self.statistics_ns = Some(now_ns + STATISTICS_NS);
             self.tell_statistics(now_ns, ledger);
         }
+        self.settle();
         if self.generation != self.shared.generation() {
             self.begin_generation();
         }

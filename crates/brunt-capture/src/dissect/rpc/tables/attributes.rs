@@ -80,16 +80,37 @@ pub enum AttributesOf {
     Entry = 3,
 }
 
-/// The attributes of a pipeline.
+/// Attributes that are put by.
+const SEEN_MAX: usize = 64;
+
+/// Attributes in a reply, before and after its operation.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    id: i64,
+    role: AttributesOf,
+    entry: Option<i64>,
+    file: Option<i64>,
+    before: Option<v3::PreOpAttributes>,
+    after: Option<v3::Attributes>,
+}
+
+/// The attributes of a pipeline. Whether they are news depends on what was last told of the file: that is asked
+/// for when they are put by, and there when it is needed.
 pub struct Attributes {
     attributes: Handle<AttributesTable>,
     pre_op: Handle<PreOpAttributesTable>,
     told: LastTold<v3::Attributes>,
+    seen: Vec<Seen>,
 }
 
 impl Attributes {
     pub fn register(registry: &mut Registry) -> Attributes {
-        Attributes { attributes: registry.add(), pre_op: registry.add(), told: LastTold::new() }
+        Attributes {
+            attributes: registry.add(),
+            pre_op: registry.add(),
+            told: LastTold::new(),
+            seen: Vec::with_capacity(SEEN_MAX),
+        }
     }
 
     /// What was told may be gone: all is told again.
@@ -105,26 +126,73 @@ impl Attributes {
         role: AttributesOf,
         entry: Option<i64>,
         file: Option<i64>,
-        attributes: Option<&v3::Attributes>,
+        after: Option<&v3::Attributes>,
         common: &mut Common,
     ) {
-        let Some(a) = attributes else { return };
-        if let Some(file) = file
-            && !self.told.is_news(file, a)
-            && !common.repeats_attributes
-        {
-            return;
+        if after.is_some() {
+            self.put_by(Seen { id, role, entry, file, before: None, after: after.copied() }, common);
         }
+    }
+
+    /// Those before an operation and after it.
+    #[inline]
+    pub fn record_wcc(
+        &mut self,
+        id: i64,
+        role: AttributesOf,
+        file: Option<i64>,
+        wcc: &Wcc<'_>,
+        common: &mut Common,
+    ) {
+        let (before, after) = (wcc.before.copied(), wcc.after.copied());
+        if before.is_some() || after.is_some() {
+            self.put_by(Seen { id, role, entry: None, file, before, after }, common);
+        }
+    }
+
+    #[inline]
+    fn put_by(&mut self, seen: Seen, common: &mut Common) {
+        if self.seen.len() >= SEEN_MAX {
+            self.settle(common);
+        }
+        if let Some(file) = seen.file {
+            self.told.prefetch(file);
+        }
+        self.seen.push(seen);
+    }
+
+    /// Writes rows of those put by that are news. To be called before rows are sent.
+    pub fn settle(&mut self, common: &mut Common) {
+        let mut seen = std::mem::take(&mut self.seen);
+        for seen in &seen {
+            if let Some(before) = &seen.before
+                && (common.repeats_attributes || !self.is_told(seen.file, before))
+            {
+                self.before_row(seen, before, common);
+            }
+            let Some(after) = &seen.after else { continue };
+            let is_news = seen.file.is_none_or(|file| self.told.is_news(file, after));
+            if is_news || common.repeats_attributes {
+                self.row(seen, after, common);
+            }
+        }
+        // They go back empty, with their memory.
+        seen.clear();
+        self.seen = seen;
+    }
+
+    #[inline]
+    fn row(&self, seen: &Seen, a: &v3::Attributes, common: &mut Common) {
         let hide = &common.hide;
         let owner = [hide.number(a.uid.get().into()), hide.number(a.gid.get().into())];
         let places = [hide.number(a.fsid.get()), hide.number(a.fileid.get())];
         common
             .rows
             .line(self.attributes)
-            .int(id)
-            .int_or_null(file)
-            .int(role as i64)
-            .int_or_null(entry)
+            .int(seen.id)
+            .int_or_null(seen.file)
+            .int(seen.role as i64)
+            .int_or_null(seen.entry)
             .int(a.file_type.get().into())
             .int(a.mode.get().into())
             .int(a.nlink.get().into())
@@ -142,30 +210,18 @@ impl Attributes {
             .end();
     }
 
-    /// Those before an operation and after it.
-    pub fn record_wcc(
-        &mut self,
-        id: i64,
-        role: AttributesOf,
-        file: Option<i64>,
-        wcc: &Wcc<'_>,
-        common: &mut Common,
-    ) {
-        if let Some(before) = wcc.before
-            && (common.repeats_attributes || !self.is_told(file, before))
-        {
-            common
-                .rows
-                .line(self.pre_op)
-                .int(id)
-                .int_or_null(file)
-                .int(role as i64)
-                .int(before.size.get() as i64)
-                .int(nanos(&before.mtime))
-                .int(nanos(&before.ctime))
-                .end();
-        }
-        self.record(id, role, None, file, wcc.after, common);
+    #[inline]
+    fn before_row(&self, seen: &Seen, before: &v3::PreOpAttributes, common: &mut Common) {
+        common
+            .rows
+            .line(self.pre_op)
+            .int(seen.id)
+            .int_or_null(seen.file)
+            .int(seen.role as i64)
+            .int(before.size.get() as i64)
+            .int(nanos(&before.mtime))
+            .int(nanos(&before.ctime))
+            .end();
     }
 
     /// Whether a file was like that when it was told of last.

@@ -49,6 +49,10 @@ impl OwnTables<Rpc> for RpcTables {
         self.nfs4.forget();
     }
 
+    fn settle(&mut self, common: &mut Common) {
+        self.nfs3.settle(common);
+    }
+
     #[inline]
     fn record(
         &mut self,

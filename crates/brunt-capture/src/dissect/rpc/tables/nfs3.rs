@@ -196,6 +196,11 @@ impl Nfs3Tables {
         self.attributes.forget();
     }
 
+    /// Writes what was put by.
+    pub fn settle(&mut self, common: &mut Common) {
+        self.attributes.settle(common);
+    }
+
     pub fn record(&mut self, of: &Nfs3Exchange<'_>, files: &mut Files, common: &mut Common) {
         let subjects = of.args.map_or_else(Subjects::default, |args| subjects(of, args, files, common));
         if let Some(args) = of.args {

@@ -4,6 +4,8 @@
 //! The one rule: only attributes that equal the last row of the same file in every part are omitted.
 //! Forgotten ones are written again, which is redundant but not wrong.
 
+use brunt_core::prefetch;
+
 /// Files that are remembered, each in the one place that its number leaves it: 16,384 of 104 bytes.
 const FILES_MAX: usize = 16 << 10;
 
@@ -27,6 +29,17 @@ impl<T: Copy + PartialEq> LastTold<T> {
     pub fn of(&self, file: i64) -> Option<&T> {
         let last = self.places[file as usize % FILES_MAX].as_ref();
         last.filter(|(told, _)| *told == file).map(|(_, last)| last)
+    }
+
+    /// Asks for what is remembered in a file's place, before it is needed.
+    #[inline]
+    pub fn prefetch(&self, file: i64) {
+        let place = file as usize % FILES_MAX;
+        prefetch(&self.places[place]);
+        // It ends in another cache line than it begins in, which is most of the time the one where the next begins.
+        if let Some(next) = self.places.get(place + 1) {
+            prefetch(next);
+        }
     }
 
     /// Whether this has to be told of a file; it is remembered then.
