@@ -172,6 +172,47 @@ fn an_experiment_keeps_its_fidelity() {
     assert!(page.contains("Replay fidelity") && page.contains("Verdicts"));
 }
 
+/// The same 500 requests as a table, as SPC and in each form that SPC is converted to: what is read is what is sent, and no
+/// form differs from another. (Times are in the microseconds that all of them have.)
+#[test]
+fn one_trace_in_every_form_is_one_replay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_string();
+    let (mut table, mut spc) = (String::new(), String::new());
+    for row in 0..500u64 {
+        let (time, block, bytes) = (row * row * 10, row * 7919 % 9973, 512 * (1 + row % 64));
+        let op = if row % 3 == 0 { "R" } else { "W" };
+        table += &format!("{time},{op},{bytes},{block}\n");
+        spc += &format!("0,{block},{bytes},{op},{}.{:06}\n", time / 1_000_000, time % 1_000_000);
+    }
+    std::fs::write(path("x.csv"), table).expect("a file");
+    std::fs::write(path("x.spc"), spc).expect("a file");
+    let columns = "time-col=1, op-col=2, obj-size-col=3, obj-id-col=4, time-unit=us";
+    let mut forms = vec![(path("x.csv"), vec!["--columns", columns]), (path("x.spc"), vec![])];
+    for form in ["vscsi1", "iolog2", "iolog3", "msr", "blkreplay", "parquet"] {
+        let out = path(form);
+        succeed(brunt().args(["trace", "convert", &path("x.spc"), "--to", form, "--out", &out]), 20);
+        forms.push((out, vec![]));
+    }
+    let replay = |(trace, options): &(String, Vec<&str>)| {
+        let mut command = brunt();
+        command.args(["--json", "replay", trace, "null:1GiB", "--as-fast-as-possible"]).args(options);
+        let found = json(&succeed(&mut command, 20));
+        assert_eq!((&found["requests"], &found["verdict"]), (&500.into(), &"true".into()), "{trace}");
+        let digests = &found["fidelity"]["digests"];
+        assert_eq!(
+            (&digests["trace"], &digests["trace"]),
+            (&digests["planned"], &digests["sent"]),
+            "{trace}"
+        );
+        digests["sent"].clone()
+    };
+    let first = replay(&forms[0]);
+    for form in &forms[1..] {
+        assert_eq!(replay(form), first, "{}", form.0);
+    }
+}
+
 /// Three devices of one trace in turn: 60 requests each.
 fn three_devices(folder: &Path) -> String {
     let path = folder.join("server.iolog");

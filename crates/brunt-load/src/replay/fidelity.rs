@@ -138,7 +138,7 @@ impl Reasons {
             self.say(
                 ReplayVerdict::NotAReplay,
                 format!(
-                    "the trace could not be read to its end: {}; write for = \"{}\" to replay what comes before",
+                    "the trace could not be read to its end: {}; for = \"{}\" replays what comes before",
                     failure.what,
                     replayed(meter, settings.speed)
                 ),
@@ -155,7 +155,9 @@ impl Reasons {
         let share = |count: u64| count as f64 / meter.planned_requests.max(1) as f64;
         if lost > 0 {
             let what = match settings.conflicts {
-                Conflicts::Drop => format!("{lost} requests were not sent; write conflicts = \"hold-back\""),
+                Conflicts::Drop => {
+                    format!("{lost} requests were not sent; with conflicts = \"hold-back\" they wait")
+                }
                 _ => format!("{lost} requests were not sent"),
             };
             self.say_beyond(share(lost) > LOST_DEGRADED_MAX, what);
@@ -163,7 +165,7 @@ impl Reasons {
         if completed < sent {
             let failed = sent - completed;
             let what = format!(
-                "{failed} requests did not end well; write retry = {{ count = 3 }} if such failures pass"
+                "{failed} requests did not end well; in an experiment, retry = {{ count = 3 }} sends them again"
             );
             self.say_beyond(share(failed) > LOST_DEGRADED_MAX, what);
         }
@@ -185,7 +187,7 @@ impl Reasons {
         }
         if fidelity.reordered_overlapping > 0 {
             let what = format!(
-                "{} requests were overtaken by one on the same blocks; write conflicts = \"hold-back\"",
+                "{} requests were overtaken by one on the same blocks; with conflicts = \"hold-back\" they are not",
                 fidelity.reordered_overlapping
             );
             self.say(ReplayVerdict::Degraded, what);
@@ -196,7 +198,7 @@ impl Reasons {
         for why in [WRAPPED, SCALED] {
             if let Some(count) = counts.get(why) {
                 let what = format!(
-                    "{count} requests {why}: blocks that were apart share places; write map = \"pack\""
+                    "{count} requests {why}: blocks that were apart share places; map = \"pack\" keeps them apart"
                 );
                 self.say(ReplayVerdict::Degraded, what);
             }

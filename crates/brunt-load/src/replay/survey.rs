@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use brunt_block::{DeviceInfo, Op};
 use brunt_core::Size;
+use brunt_core::units::format_size;
 use brunt_result::OpKind;
 use brunt_trace::{Devices, ReadingKey, TraceError, TraceReader};
 
@@ -261,7 +262,7 @@ impl Survey {
             AddressMap::Wrap | AddressMap::Scale => self.len_max.next_multiple_of(block) + block,
         };
         if needed > size_bytes {
-            let end = Size(needed);
+            let end = format_size(needed);
             return match map {
                 AddressMap::AsIs => wrong(
                     "map",
