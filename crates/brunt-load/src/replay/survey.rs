@@ -138,12 +138,25 @@ impl Survey {
         if survey.requests == 0 {
             let path = settings.trace.display();
             let (key, what) = match (settings.from.is_zero(), settings.length) {
-                (true, None) => ("trace", format!("nothing in {path} can be replayed")),
+                (true, None) => ("trace", survey.nothing(path, settings.format.is_some())),
                 _ => ("from", format!("nothing of {path} is in the time that `from` and `for` name")),
             };
             return Err(wrong(key, what));
         }
         Ok(survey)
+    }
+
+    /// Why there is no request to replay.
+    fn nothing(&self, path: std::path::Display<'_>, stated: bool) -> String {
+        let format = self.format;
+        let rows: Vec<String> = self.rows.iter().map(|(why, rows)| format!("{rows} rows {why}")).collect();
+        let advice = if stated { "; is that its format?" } else { "" };
+        match rows.is_empty() {
+            true => format!("{path} has no requests"),
+            false => {
+                format!("nothing in {path}, read as {format}, can be replayed: {}{advice}", rows.join(", "))
+            }
+        }
     }
 
     fn add(&mut self, map: AddressMap, request: &Selected, known: &Devices) -> Result<(), WorkloadError> {
