@@ -26,8 +26,9 @@ pub fn measure(
     time: Duration,
 ) -> io::Result<RunSample> {
     let ring = Ring::new(RingConfig::default())?;
-    let failed = |error| io::Error::other(format!("{}: {error}", backend.info().name));
-    let mut device = backend.open(&ring, depth).map_err(failed)?;
+    let failed =
+        |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", backend.info().name));
+    let mut device = backend.open(&ring, depth).map_err(|error| failed(&error))?;
     let places = device.info().size_bytes / size as u64;
     let op = match direction {
         PayloadDirection::Read => Op::Read,
@@ -52,7 +53,7 @@ pub fn measure(
         turn(&ring, &mut *device, due, &mut done)?;
         elapsed = begin.elapsed();
         for completion in done.drain(..) {
-            completion.result.map_err(failed)?;
+            completion.result.map_err(|error| failed(&error))?;
             requests += 1;
             batch.push_back(request(completion.buf));
         }
@@ -73,8 +74,9 @@ pub fn measure(
 pub fn fill(backend: &Arc<dyn Backend>) -> io::Result<()> {
     const SIZE: u64 = 256 << 10;
     let ring = Ring::new(RingConfig::default())?;
-    let failed = |error| io::Error::other(format!("{}: {error}", backend.info().name));
-    let mut device = backend.open(&ring, 8).map_err(failed)?;
+    let failed =
+        |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", backend.info().name));
+    let mut device = backend.open(&ring, 8).map_err(|error| failed(&error))?;
     let mut offset = 0;
     let mut batch = VecDeque::new();
     let mut free: Vec<_> = (0..8).map(|_| ring.pool().take(SIZE as usize)).collect();
@@ -96,7 +98,7 @@ pub fn fill(backend: &Arc<dyn Backend>) -> io::Result<()> {
         }
         turn(&ring, &mut *device, &mut batch, &mut done)?;
         for completion in done.drain(..) {
-            completion.result.map_err(failed)?;
+            completion.result.map_err(|error| failed(&error))?;
             free.push(completion.buf);
         }
     }

@@ -7,6 +7,7 @@ use brunt_core::Nanos;
 use crate::buffer::Buf;
 use crate::control::Handles;
 use crate::error::DeviceError;
+use crate::open_error::OpenError;
 use crate::ring::Ring;
 pub use crate::sparse::Allocation;
 use crate::sparse::SparseMemory;
@@ -109,7 +110,10 @@ pub trait Backend: Send + Sync {
     fn info(&self) -> &DeviceInfo;
 
     /// A device on this thread's ring that takes up to `depth` requests at once.
-    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError>;
+    ///
+    /// # Errors
+    /// The device cannot be used on this ring, or the one behind it does not answer: with the cause in full.
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError>;
 
     /// How data can be reached without a request, when it can: a target then sends from and
     /// receives into the medium itself. A layer that delays, breaks or counts answers
@@ -194,6 +198,25 @@ pub struct Health {
     pub timeouts: u64,
     /// Sessions that were lost and made again.
     pub reconnects: u64,
+    /// Connections that were attempted again while the device was opened.
+    pub connect_retries: u64,
     /// The last trouble, in words.
     pub trouble: Option<String>,
+}
+
+impl Health {
+    /// One line for people; `None` when nothing went wrong.
+    pub fn note(&self) -> Option<String> {
+        let counts = [
+            (self.connect_retries, "attempts to connect repeated"),
+            (self.reconnects, "sessions made again"),
+            (self.retries, "requests sent again by the device"),
+            (self.timeouts, "requests not answered in time"),
+        ];
+        let said =
+            counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{what}: {count}"));
+        let mut words: Vec<String> = said.collect();
+        words.extend(self.trouble.as_ref().map(|trouble| format!("last: {trouble}")));
+        (!words.is_empty()).then(|| words.join(", "))
+    }
 }

@@ -21,6 +21,7 @@ pub mod device;
 pub mod error;
 pub mod layers;
 pub mod open;
+mod open_error;
 #[allow(unsafe_code, reason = "the entries and registrations of io_uring")]
 pub mod ring;
 pub mod signature;
@@ -37,7 +38,7 @@ pub use congestion::{Congestion, CongestionError};
 pub use control::{Controllable, Handles};
 pub use device::{Backend, Completion, Device, DeviceInfo, Health, Inline, MediumLook, Op, Request};
 pub use error::{DeviceError, RefusalKind, Said};
-pub use open::OpenError;
+pub use open_error::OpenError;
 pub use ring::{Port, Ring, RingConfig, RingStats, Waker};
 pub use stream::{Lent, PayloadPlace, Stream, StreamEvent};
 pub use table::{foresee_url_with, open_url, open_url_with};

@@ -3,14 +3,12 @@
 //!
 //! The rule: an option that nothing consumes is an error, so that a misspelt one is never ignored.
 
-use std::error::Error;
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use brunt_core::units::{UnitError, parse_size};
+use brunt_core::units::parse_size;
 
 use crate::Backend;
+pub use crate::open_error::OpenError;
 
 /// Most devices within each other: an array of arrays of mirrors is three.
 pub const NESTING_MAX: u32 = 8;
@@ -57,79 +55,6 @@ pub struct LayerEntry {
     pub example: &'static str,
     /// Puts it on a backend, configured by the option's value.
     pub wrap: fn(Arc<dyn Backend>, &str) -> Opened,
-}
-
-/// Why a URL could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// No such backend.
-    #[error("'{url}': unknown backend '{scheme}'; use {known}, or a plain path")]
-    UnknownBackend {
-        /// The whole text.
-        url: String,
-        /// What stood before the colon.
-        scheme: String,
-        /// All of them.
-        known: String,
-    },
-    /// An option that neither the backend nor a layer knows.
-    #[error("{backend} has no option '{option}'; its options are {known}")]
-    UnknownOption {
-        /// Whose.
-        backend: String,
-        /// The key.
-        option: String,
-        /// All of them.
-        known: String,
-    },
-    /// An option that is there twice.
-    #[error("option '{0}' is given twice")]
-    RepeatedOption(String),
-    /// A value that is not what the option takes.
-    #[error("{option}={value}: {wanted}")]
-    BadValue {
-        /// The key.
-        option: String,
-        /// What was written.
-        value: String,
-        /// What would be right.
-        wanted: String,
-    },
-    /// Not a size or a time.
-    #[error(transparent)]
-    Unit(#[from] UnitError),
-    /// The operating system said no.
-    #[error("{what} {}: {source}", path.display())]
-    Os {
-        /// "cannot open", for example.
-        what: &'static str,
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A block device that somebody else uses.
-    #[error("{} is in use ({by}); read_only=yes allows reading, force=yes opens it anyway and risks its data", path.display())]
-    InUse {
-        /// Which.
-        path: PathBuf,
-        /// Who uses it.
-        by: String,
-    },
-    /// It can be opened, but not so: the text, or the file it names, is wrong.
-    #[error("{0}")]
-    Refused(String),
-    /// The part of a URL that only its own backend understands is wrong.
-    #[error("{source}; {advice}")]
-    Url {
-        /// What is wrong, by the backend's own type.
-        source: Box<dyn Error + Send + Sync>,
-        /// What would be right.
-        advice: &'static str,
-    },
-    /// The text is right, but who would have to serve it does not: no answer, no login, no memory.
-    #[error(transparent)]
-    Failed(Box<dyn Error + Send + Sync>),
 }
 
 /// What can be opened: backends, the one that a plain path means, and layers.

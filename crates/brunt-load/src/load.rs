@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use brunt_block::backends::join::JoinError;
-use brunt_block::{Backend, DeviceError};
+use brunt_block::{Backend, OpenError};
 use brunt_core::Nanos;
 use brunt_result::OpKind;
 use brunt_result::choice::{PageCache, RingChoice, RingMode};
@@ -291,6 +291,8 @@ pub struct Finished {
     pub page_cache: Option<PageCache>,
     /// How true it was, of the replay of a trace.
     pub replay: Option<Box<ReplayFidelity>>,
+    /// What its devices went through that their requests do not tell, such as attempts to connect; by worker.
+    pub troubles: Vec<String>,
     /// The same of each job of a load of several.
     pub jobs: Vec<Finished>,
 }
@@ -309,7 +311,7 @@ pub enum LoadError {
         /// The device's name.
         device: String,
         /// Why.
-        source: DeviceError,
+        source: Box<OpenError>,
     },
     /// A worker has no thread or no ring, or it failed, or its journal did.
     #[error("worker {worker}: {source}")]

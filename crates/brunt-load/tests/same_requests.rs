@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use brunt_block::{Backend, Completion, Device, DeviceError, DeviceInfo, Op, Request, Ring, open_url};
+use brunt_block::{Backend, Completion, Device, DeviceInfo, Op, OpenError, Request, Ring, open_url};
 use brunt_core::Nanos;
 use brunt_load::{Recorder, Session, Workload};
 use brunt_result::{Interval, OpKind, RequestRecord};
@@ -137,7 +137,7 @@ impl Backend for Watched {
     fn info(&self) -> &DeviceInfo {
         self.below.info()
     }
-    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         let below = self.below.open(ring, depth)?;
         Ok(Box::new(WatchedDevice { below, seen: Arc::clone(&self.seen) }))
     }

@@ -153,6 +153,9 @@ pub struct RunSummary {
     /// Reasons to doubt the figures, such as a saturated link emulator or workers that waited for the recorder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
+    /// What its devices went through that requests do not tell, such as attempts to connect repeated; by worker.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub troubles: Vec<String>,
     /// Injected faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultSummary>,
@@ -394,6 +397,7 @@ impl RunSummary {
             links: BTreeMap::new(),
             recording_wait_s: outcome.recording_wait.as_secs_f64(),
             doubts: slow_record(outcome).into_iter().map(|doubt| doubt.what).collect(),
+            troubles: Vec::new(),
             faults: Vec::new(),
             phases: Vec::new(),
         }
@@ -567,6 +571,7 @@ pub(crate) mod tests {
             links: BTreeMap::new(),
             recording_wait_s: 0.0,
             doubts: Vec::new(),
+            troubles: Vec::new(),
             faults: Vec::new(),
             phases: Vec::new(),
         }

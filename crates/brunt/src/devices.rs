@@ -43,7 +43,7 @@ pub fn open_failure(error: &OpenError, what: String) -> Failure {
             }
             _ => Failure::failed(what),
         },
-        OpenError::Failed(_) | OpenError::InUse { .. } => Failure::failed(what),
+        OpenError::Failed(_) | OpenError::Device(_) | OpenError::InUse { .. } => Failure::failed(what),
         _ => Failure::usage(what),
     }
 }

@@ -170,10 +170,10 @@ impl Backend for FileBackend {
         &self.shared.info
     }
 
-    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         // A polled ring asks the device's driver for completions; only O_DIRECT transfers have them.
         if ring.config().iopoll && !self.shared.medium.direct {
-            return Err(DeviceError::Unsupported);
+            return Err(DeviceError::Unsupported.into());
         }
         let fd = self.shared.medium.file.as_raw_fd();
         let fixed = ring.register_file(fd);

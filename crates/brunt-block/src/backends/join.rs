@@ -158,7 +158,7 @@ impl Backend for JoinedBackend {
         &self.info
     }
 
-    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         let mut members = Vec::with_capacity(self.members.len());
         for (member, range) in self.members.iter().zip(self.ranges()) {
             members.push(Member { device: member.open(ring, depth)?, start: range.start, end: range.end });
@@ -342,10 +342,11 @@ impl Device for JoinedDevice {
     fn health(&self) -> Health {
         let mut all = Health::default();
         for member in &self.members {
-            let Health { retries, timeouts, reconnects, trouble } = member.device.health();
+            let Health { retries, timeouts, reconnects, connect_retries, trouble } = member.device.health();
             all.retries += retries;
             all.timeouts += timeouts;
             all.reconnects += reconnects;
+            all.connect_retries += connect_retries;
             all.trouble =
                 all.trouble.or_else(|| trouble.map(|what| format!("{}: {what}", member.device.info().name)));
         }

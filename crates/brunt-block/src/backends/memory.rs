@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::immediate::Immediate;
 use crate::open::{BackendEntry, OpenError};
 use crate::sparse::{Allocation, SparseMemory};
-use crate::{Backend, Device, DeviceError, DeviceInfo, Inline, MediumLook, Op, Request, Ring};
+use crate::{Backend, Device, DeviceInfo, Inline, MediumLook, Op, Request, Ring};
 
 /// The line for the table.
 pub const ENTRY: BackendEntry = BackendEntry {
@@ -62,7 +62,7 @@ impl Backend for MemoryBackend {
         &self.info
     }
 
-    fn open(&self, _ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, _ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         let memory = Arc::clone(&self.memory);
         let limit = Arc::clone(&self.memory);
         let size = move || limit.len();

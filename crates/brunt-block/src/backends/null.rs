@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::immediate::Immediate;
-use crate::open::BackendEntry;
-use crate::{Backend, Device, DeviceError, DeviceInfo, Inline, MediumLook, Op, Request, Ring};
+use crate::open::{BackendEntry, OpenError};
+use crate::{Backend, Device, DeviceInfo, Inline, MediumLook, Op, Request, Ring};
 
 /// The line for the table.
 pub const ENTRY: BackendEntry = BackendEntry {
@@ -57,7 +57,7 @@ impl Backend for NullBackend {
         &self.info
     }
 
-    fn open(&self, _ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, _ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         let fill = self.fill;
         let size_bytes = Arc::clone(&self.size_bytes);
         let size = move || size_bytes.load(Ordering::Relaxed);

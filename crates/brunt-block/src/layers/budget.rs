@@ -9,7 +9,9 @@ use brunt_core::Nanos;
 
 use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Handles, Value};
 use crate::open::{LayerEntry, bad_value};
-use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, MediumLook, RefusalKind, Request, Ring};
+use crate::{
+    Backend, Completion, Device, DeviceError, DeviceInfo, MediumLook, OpenError, RefusalKind, Request, Ring,
+};
 
 /// The line for the table.
 pub const ENTRY: LayerEntry = LayerEntry {
@@ -64,7 +66,7 @@ impl Backend for BudgetBackend {
         self.inner.info()
     }
 
-    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         let (inner, budget) = (self.inner.open(ring, depth)?, Arc::clone(&self.budget));
         Ok(Box::new(BudgetDevice { inner, budget, depth, below: VecDeque::new(), refused: Vec::new() }))
     }

@@ -197,7 +197,7 @@ impl Backend for DelayedBackend {
         &self.info
     }
 
-    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         let part = self.opened.fetch_add(1, Ordering::Relaxed);
         let capacity = depth as usize;
         Ok(Box::new(DelayedDevice {

@@ -174,7 +174,7 @@ impl Backend for RetryBackend {
         &self.info
     }
 
-    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         let capacity = depth as usize;
         Ok(Box::new(RetryDevice {
             inner: self.inner.open(ring, depth)?,

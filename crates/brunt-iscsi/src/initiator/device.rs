@@ -149,9 +149,9 @@ impl Backend for Initiator {
         &self.info
     }
 
-    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         if ring.config().iopoll {
-            return Err(DeviceError::Unsupported); // sockets are not polled
+            return Err(DeviceError::Unsupported.into()); // sockets are not polled
         }
         let sessions = u32::from(self.config.sessions);
         let depth = depth.div_ceil(sessions).clamp(1, DEPTH_MAX);
@@ -162,13 +162,7 @@ impl Backend for Initiator {
                 Some(spare) => spare,
                 None => {
                     let isid = connect::random_isid();
-                    match connect::establish(&self.config, isid, self.config.timeout) {
-                        Ok(established) => (isid, established),
-                        Err(ConnectError::Io(_, _, error) | ConnectError::Connect(_, error)) => {
-                            return Err(error.raw_os_error().map_or(DeviceError::Gone, DeviceError::Os));
-                        }
-                        Err(_) => return Err(DeviceError::Gone),
-                    }
+                    (isid, connect::establish(&self.config, isid, self.config.timeout)?)
                 }
             };
             links.push(SessionLink::new(self, ring, depth, isid, established)?);
@@ -322,7 +316,7 @@ impl SessionLink {
         depth: u32,
         isid: [u8; 6],
         established: Established,
-    ) -> Result<SessionLink, DeviceError> {
+    ) -> Result<SessionLink, OpenError> {
         let config = initiator.config.clone();
         let session_config = SessionConfig {
             lun: config.lun_field(),
@@ -347,8 +341,10 @@ impl SessionLink {
             trouble: None,
         };
         let now = Clock::Monotonic.now();
-        link.bring_up(established, now)
-            .map_err(|error| error.raw_os_error().map_or(DeviceError::Gone, DeviceError::Os))?;
+        link.bring_up(established, now).map_err(|error| {
+            let address = link.config.address.clone();
+            ConnectError::Io(address, "setting up its sockets", error)
+        })?;
         Ok(link)
     }
 

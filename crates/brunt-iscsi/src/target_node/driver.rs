@@ -122,7 +122,7 @@ pub enum ConnectionError {
         /// Its number.
         lun: u16,
         /// What its backend said.
-        source: brunt_block::DeviceError,
+        source: brunt_block::OpenError,
     },
     /// The initiator did what nothing can follow.
     #[error("the initiator broke the protocol: {0}")]

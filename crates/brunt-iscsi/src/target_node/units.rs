@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use brunt_block::{DeviceError, Inline, Ring};
+use brunt_block::{Inline, OpenError, Ring};
 use brunt_core::Nanos;
 use brunt_wire::iscsi::pdu::code::task_management as tm;
 
@@ -41,7 +41,7 @@ impl Units {
         ring: &Ring,
         nexus: &Nexus,
         depth: u32,
-    ) -> Result<Units, (u16, DeviceError)> {
+    ) -> Result<Units, (u16, OpenError)> {
         let mut units = Units {
             luns: Arc::clone(luns),
             ring: ring.clone(),
@@ -60,12 +60,12 @@ impl Units {
     /// # Errors
     /// The number of the unit that does not open, and why.
     #[inline]
-    pub fn follow(&mut self) -> Result<(), (u16, DeviceError)> {
+    pub fn follow(&mut self) -> Result<(), (u16, OpenError)> {
         if self.generation == self.luns.generation() { Ok(()) } else { self.catch_up() }
     }
 
     #[cold]
-    fn catch_up(&mut self) -> Result<(), (u16, DeviceError)> {
+    fn catch_up(&mut self) -> Result<(), (u16, OpenError)> {
         // Before the list: a change between the two is seen the next time.
         self.generation = self.luns.generation();
         let units = self.luns.units();

@@ -3,11 +3,11 @@
 //!
 //! The rule: dropped, it stops its workers and waits until they are gone.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use brunt_block::{Backend, Ring, RingConfig};
+use brunt_block::{Backend, Health, Ring, RingConfig};
 use brunt_core::Nanos;
 use brunt_result::Outcome;
 
@@ -27,7 +27,7 @@ pub(crate) trait WorkerJob: Send + Sync + 'static {
     /// What the workers are told.
     fn commands(&self) -> &Commands;
 
-    /// One worker's thread, from its making to its end.
+    /// One worker's thread, from its making to its end; also what its device went through.
     ///
     /// # Errors
     /// It could not be made ready, or failed.
@@ -36,7 +36,7 @@ pub(crate) trait WorkerJob: Send + Sync + 'static {
         worker: u32,
         inbox: &MessageSender,
         started: &Receiver<Nanos>,
-    ) -> Result<Outcome, LoadError>;
+    ) -> Result<(Outcome, Health), LoadError>;
 }
 
 /// A worker's ring, with buffers for its requests.
@@ -63,7 +63,7 @@ pub(crate) fn open_device(
     depth: u32,
 ) -> Result<Box<dyn brunt_block::Device>, LoadError> {
     let device = backend.info().name.clone();
-    backend.open(ring, depth).map_err(|source| LoadError::Open { worker, device, source })
+    backend.open(ring, depth).map_err(|source| LoadError::Open { worker, device, source: Box::new(source) })
 }
 
 /// The workers of a run, each in its thread.
@@ -71,6 +71,8 @@ pub(crate) struct Workers<J: WorkerJob> {
     job: Arc<J>,
     starts: Vec<SyncSender<Nanos>>,
     threads: Vec<JoinHandle<()>>,
+    /// What the devices of workers that are done went through.
+    troubles: Arc<Mutex<Vec<String>>>,
 }
 
 impl<J: WorkerJob> Workers<J> {
@@ -80,19 +82,33 @@ impl<J: WorkerJob> Workers<J> {
     /// There is no thread for one.
     pub(crate) fn spawn(job: J, inbox: &MessageSender) -> Result<Workers<J>, LoadError> {
         let count = job.workload().workers;
-        let mut workers = Workers { job: Arc::new(job), starts: Vec::new(), threads: Vec::new() };
+        let mut workers =
+            Workers { job: Arc::new(job), starts: Vec::new(), threads: Vec::new(), troubles: Arc::default() };
         for worker in 0..count {
             let (start, started) = sync_channel::<Nanos>(1);
             workers.starts.push(start);
             let (job, inbox) = (Arc::clone(&workers.job), inbox.clone());
+            let troubles = Arc::clone(&workers.troubles);
             let work = move || {
-                let result = job.work(worker, &inbox, &started);
+                let result = job.work(worker, &inbox, &started).map(|(outcome, health)| {
+                    let note = health.note().map(|note| format!("worker {worker}: {note}"));
+                    troubles.lock().unwrap_or_else(PoisonError::into_inner).extend(note);
+                    outcome
+                });
                 inbox.send(WorkerMessage::Done(worker, Box::new(result)));
             };
             let thread = std::thread::Builder::new().name(format!("worker-{worker}")).spawn(work);
             workers.threads.push(thread.map_err(|source| LoadError::Io { worker, source })?);
         }
         Ok(workers)
+    }
+
+    /// Waits for all of them; what their devices went through, by worker.
+    pub(crate) fn troubles(&mut self) -> Vec<String> {
+        self.join();
+        let mut troubles = std::mem::take(&mut *self.troubles.lock().unwrap_or_else(PoisonError::into_inner));
+        troubles.sort_unstable();
+        troubles
     }
 
     /// Waits for all of them.
@@ -137,8 +153,7 @@ impl<J: WorkerJob> RunningLoad for Workers<J> {
     }
 
     fn finish(mut self: Box<Self>) -> Finished {
-        self.join();
-        Finished::default()
+        Finished { troubles: self.troubles(), ..Finished::default() }
     }
 }
 

@@ -30,7 +30,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use brunt_block::{Backend, RingConfig};
+use brunt_block::{Backend, Health, RingConfig};
 use brunt_core::{Nanos, Span};
 use brunt_result::Outcome;
 use brunt_result::choice::{RingChoice, RingMode};
@@ -215,7 +215,7 @@ impl WorkerJob for Job {
         worker: u32,
         inbox: &MessageSender,
         started: &Receiver<Nanos>,
-    ) -> Result<Outcome, LoadError> {
+    ) -> Result<(Outcome, Health), LoadError> {
         let io = |source| LoadError::Io { worker, source };
         let workload = &self.workload;
         let ring = ring_of(workload, &self.ring).map_err(io)?;
@@ -224,9 +224,10 @@ impl WorkerJob for Job {
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
         inbox.send(WorkerMessage::Ready);
         // No start: nobody wants this run any more.
-        let Ok(start) = started.recv() else { return Ok(Outcome::interrupted()) };
+        let Ok(start) = started.recv() else { return Ok((Outcome::interrupted(), device.health())) };
         let mut post = Post::new(worker, inbox);
         let outcome = ready.run(device.as_mut(), &mut RingTime(&ring), start, &self.commands, &mut post);
-        outcome.map(|outcome| Outcome { recording_wait: post.waited(), ..outcome }).map_err(io)
+        let outcome = Outcome { recording_wait: post.waited(), ..outcome.map_err(io)? };
+        Ok((outcome, device.health()))
     }
 }

@@ -29,7 +29,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use brunt_block::{Backend, DeviceInfo, RingConfig};
+use brunt_block::{Backend, DeviceInfo, Health, RingConfig};
 use brunt_core::units::format_grouped;
 use brunt_core::{Nanos, Size};
 use brunt_result::choice::{RingChoice, RingMode};
@@ -355,7 +355,7 @@ impl WorkerJob for ReplayJob {
         worker: u32,
         inbox: &MessageSender,
         started: &Receiver<Nanos>,
-    ) -> Result<Outcome, LoadError> {
+    ) -> Result<(Outcome, Health), LoadError> {
         let io = |source| LoadError::Io { worker, source };
         let (workload, info) = (&self.workload, self.backend.info());
         let ring = ring_of(workload, &RingConfig::default()).map_err(io)?;
@@ -368,11 +368,12 @@ impl WorkerJob for ReplayJob {
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
         inbox.send(WorkerMessage::Ready);
         // No start: nobody wants this run any more.
-        let Ok(start) = started.recv() else { return Ok(Outcome::interrupted()) };
+        let Ok(start) = started.recv() else { return Ok((Outcome::interrupted(), device.health())) };
         let mut post = Post::new(worker, inbox);
         let mut time = SpinTime { ring: &ring, spin: self.spin };
         let outcome = ready.run(device.as_mut(), &mut time, start, &self.commands, &mut post);
-        outcome.map(|outcome| Outcome { recording_wait: post.waited(), ..outcome }).map_err(io)
+        let outcome = Outcome { recording_wait: post.waited(), ..outcome.map_err(io)? };
+        Ok((outcome, device.health()))
     }
 }
 
@@ -395,8 +396,8 @@ impl RunningLoad for RunningReplay {
     }
 
     fn finish(mut self: Box<Self>) -> Finished {
-        self.workers.join();
-        Finished { replay: Some(Box::new(self.fidelity())), ..Finished::default() }
+        let troubles = self.workers.troubles();
+        Finished { replay: Some(Box::new(self.fidelity())), troubles, ..Finished::default() }
     }
 }
 

@@ -264,7 +264,7 @@ impl Backend for Witness {
         &self,
         ring: &brunt_block::Ring,
         depth: u32,
-    ) -> Result<Box<dyn brunt_block::Device>, brunt_block::DeviceError> {
+    ) -> Result<Box<dyn brunt_block::Device>, brunt_block::OpenError> {
         let inner = self.inner.open(ring, depth)?;
         Ok(Box::new(WitnessDevice { inner, target: self.target, asked: self.asked.clone() }))
     }

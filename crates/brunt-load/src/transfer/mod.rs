@@ -14,7 +14,9 @@ use std::io::{self, Read, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
-use brunt_block::{Backend, Buf, Device, DeviceError, Health, Op, Request, Ring, RingConfig, turn};
+use brunt_block::{
+    Backend, Buf, Device, DeviceError, Health, Op, OpenError, Request, Ring, RingConfig, turn,
+};
 use brunt_core::random::Random;
 use brunt_core::{Clock, Histogram, ResourceUsage, Size, Span};
 use brunt_result::{FirstError, Interval, OpKind};
@@ -182,7 +184,7 @@ pub enum TransferError {
         /// Its name.
         device: String,
         /// Why.
-        source: DeviceError,
+        source: OpenError,
     },
     /// The input cannot be read.
     #[error("cannot read the input: {0}")]

@@ -198,6 +198,7 @@ impl Make {
         });
         run.links = BTreeMap::from([(self.text(), self.link())]);
         run.doubts = self.list(Make::text);
+        run.troubles = self.list(Make::text);
         let record =
             FaultRecord { start: Nanos(4_000_000_000), end: Some(Nanos(6_000_000_000)), ..self.fault() };
         let series: Vec<IntervalFigures> = (0..10u64)

@@ -43,8 +43,8 @@ pub(super) fn summaries(all: &RunInfo, outcomes: &[Outcome], finished: Vec<Finis
     let summary = |(index, (outcome, finished)): (usize, (&Outcome, Option<Finished>))| {
         let info = job_info(all, index, "");
         let mut run = RunSummary::of(outcome, info.repetition, info.order, info.seed, None);
-        if let Some(Finished { page_cache, replay, .. }) = finished {
-            (run.page_cache, run.replay) = (page_cache, replay);
+        if let Some(Finished { page_cache, replay, troubles, .. }) = finished {
+            (run.page_cache, run.replay, run.troubles) = (page_cache, replay, troubles);
         }
         if outcome.is_complete() && outcome.end <= outcome.start {
             run.doubts.push("it was never measured: another job ended the run before (exit_all)".into());

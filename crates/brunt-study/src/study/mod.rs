@@ -429,8 +429,9 @@ impl<'a> Study<'a> {
         point.depth = measured.depth;
         let (outcome, rate_found) = (measured.outcome, measured.rate_found);
         let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, rate_found);
-        let (trial, Finished { page_cache, replay, jobs: finished }) = (measured.trial, measured.finished);
-        let mut run = RunSummary { trial, page_cache, replay, ..run };
+        let (trial, Finished { page_cache, replay, troubles, jobs: finished }) =
+            (measured.trial, measured.finished);
+        let mut run = RunSummary { trial, page_cache, replay, troubles, ..run };
         let mut of_jobs = jobs::summaries(info, &measured.jobs, finished);
         for run in of_jobs.iter_mut().chain([&mut run]) {
             run.doubts.extend(untrue(run));
@@ -444,6 +445,7 @@ impl<'a> Study<'a> {
         let complete: Vec<&RunSummary> = point.runs.iter().filter(|run| run.is_complete()).collect();
         point.notes.clone_from(&self.notes[index]);
         point.notes.extend(page_cache_note(&complete));
+        point.notes.extend(trouble_note(&complete));
         let mut costs: BTreeMap<u32, (String, Vec<Degradation>)> = BTreeMap::new();
         for fault in complete.iter().flat_map(|run| &run.faults) {
             let (_, seen) = costs.entry(fault.index).or_insert_with(|| (fault.name.clone(), Vec::new()));
@@ -497,6 +499,15 @@ fn untrue(run: &RunSummary) -> Option<String> {
     let replay =
         run.replay.as_ref().filter(|replay| replay.verdict != brunt_result::replay::ReplayVerdict::True)?;
     Some(format!("replay: {}; {}", replay.verdict.name(), replay.reasons.join("; ")))
+}
+
+/// What the devices of these runs went through: in how many of them, and the first.
+pub(super) fn trouble_note(runs: &[&RunSummary]) -> Option<String> {
+    let mut met = runs.iter().filter(|run| !run.troubles.is_empty());
+    let first = met.next()?;
+    let (some, all, repetition) = (1 + met.count(), runs.len(), first.repetition);
+    let what = first.troubles.join("; ");
+    Some(format!("devices overcame trouble in {some} of {all} runs; repetition {repetition}, {what}"))
 }
 
 /// What the page cache had in these runs, if it was in the way.

@@ -77,6 +77,8 @@ pub fn table(summary: &Summary) -> Vec<String> {
         let mut doubts: Vec<&String> = point.runs.iter().flat_map(|run| &run.doubts).collect();
         doubts.dedup();
         lines.extend(doubts.first().map(|doubt| cut(&format!("  doubtful: {doubt}"))));
+        let runs: Vec<&RunSummary> = point.runs.iter().collect();
+        lines.extend(super::trouble_note(&runs).map(|note| cut(&format!("  {note}"))));
         lines.extend(costs(point));
     }
     if summary.points.iter().any(|point| point.requests_per_second.is_some()) {

@@ -16,6 +16,7 @@ use super::layout::{ChunkExtent, Layout, Level};
 use super::state::{ArrayControl, ArrayView};
 use super::xor::xor;
 use crate::backends::in_range;
+use crate::open::OpenError;
 use crate::{
     Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, RefusalKind, Request, Ring,
 };
@@ -134,7 +135,7 @@ impl ArrayDevice {
         info: &DeviceInfo,
         ring: &Ring,
         depth: u32,
-    ) -> Result<ArrayDevice, DeviceError> {
+    ) -> Result<ArrayDevice, OpenError> {
         let parts = depth.max(WINDOW) + 8;
         // Each part has one request at a member at a time.
         let members =

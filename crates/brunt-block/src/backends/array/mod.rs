@@ -39,7 +39,7 @@ pub use state::{
 
 use crate::control::{Controllable, Handles};
 use crate::open::{BackendEntry, NESTING_MAX, OpenError, Opened, UrlOptions, bad_value, split_options};
-use crate::{Backend, Device, DeviceError, DeviceInfo, Ring};
+use crate::{Backend, Device, DeviceInfo, Ring};
 use layout::Layout;
 
 const FORMS: &str = "write array:raid5,chunk=64k,[MEMBER],[MEMBER],[MEMBER],spare=[MEMBER] with device URLs in the \
@@ -280,7 +280,7 @@ impl Backend for ArrayBackend {
         &self.info
     }
 
-    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         let device =
             device::ArrayDevice::open(&self.members, &self.control, self.layout, &self.info, ring, depth)?;
         Ok(Box::new(device))

@@ -16,7 +16,7 @@ use brunt_core::{Clock, Nanos};
 use super::layout::{Layout, Level};
 use super::state::{ArrayControl, Work};
 use super::xor::xor;
-use crate::{Backend, Buf, Completion, Device, DeviceError, Op, Request, Ring, RingConfig};
+use crate::{Backend, Buf, Completion, Device, DeviceError, Op, OpenError, Request, Ring, RingConfig};
 
 /// How often it looks whether it is still wanted. What a rate has missed is made up for, up to so much.
 const LOOK: Duration = Duration::from_millis(20);
@@ -34,7 +34,7 @@ enum RebuildError {
     #[error("its ring: {0}")]
     Ring(#[from] io::Error),
     #[error("a member cannot be opened: {0}")]
-    Open(DeviceError),
+    Open(OpenError),
     #[error("too few members are left to rebuild")]
     TooFewMembers,
     #[error("{member} cannot be read: {error}")]

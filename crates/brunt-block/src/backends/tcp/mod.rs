@@ -7,20 +7,21 @@
 //! The one rule: a lost connection is not re-established. The device measures one network path as it is;
 //! after a loss every request ends with [`DeviceError::Gone`].
 
+mod connect;
 pub mod frame;
 mod sink;
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use brunt_core::units::parse_duration;
 use brunt_core::{Clock, Nanos};
 
 pub use sink::{SinkConfig, SinkListener, SinkStats, TcpSink};
 
+use self::connect::Connected;
 use self::frame::{FrameKind, HEADER_BYTES, Header, HeaderError, TRANSFER_BYTES_MAX};
 use super::in_range;
 use crate::open::{BackendEntry, Foreseen, OpenError, Opened, UrlOptions, bad_value};
@@ -38,6 +39,8 @@ const RX_BYTES: usize = 256 << 10;
 /// A payload of which so much is still to come is received where it belongs; less is copied, which
 /// costs less than a separate receive.
 const PLACE_BYTES_MIN: usize = 16 << 10;
+/// Of connecting, attempts that fail included, and of one request, unless the URL says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections of one thread's device at most.
 const CONNECTIONS_MAX: u32 = 16;
 
@@ -112,10 +115,12 @@ impl TcpConfig {
                 _ => return Err(bad_value("connections", &text, "write a number from 1 to 16")),
             },
         };
-        let timeout = options.take("timeout").unwrap_or_else(|| "30s".to_string());
-        let timeout = match parse_duration(&timeout)? {
-            time if time >= Duration::from_millis(1) => time,
-            _ => return Err(bad_value("timeout", &timeout, "write a time of at least 1ms")),
+        let timeout = match options.take("timeout") {
+            None => TIMEOUT,
+            Some(text) => match parse_duration(&text)? {
+                time if time >= Duration::from_millis(1) => time,
+                _ => return Err(bad_value("timeout", &text, "write a time of at least 1ms")),
+            },
         };
         Ok(TcpConfig {
             host: host.to_string(),
@@ -134,51 +139,6 @@ impl TcpConfig {
             false => format!("tcp://{}:{}", self.host, self.port),
         }
     }
-
-    /// A connection to a sink that said hello; blocking.
-    fn connect(&self) -> io::Result<TcpStream> {
-        let deadline = Instant::now() + self.timeout;
-        let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        let mut connected = None;
-        for address in (self.host.as_str(), self.port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, left()) {
-                Ok(socket) => {
-                    connected = Some(socket);
-                    break;
-                }
-                Err(error) => last = error,
-            }
-        }
-        let mut socket = connected.ok_or(last)?;
-        self.sockets.apply(&socket)?;
-        socket.set_write_timeout(Some(left()))?;
-        socket.write_all(&Header::hello().encode())?;
-        let mut bytes = [0; HEADER_BYTES];
-        let mut at = 0;
-        while at < bytes.len() {
-            // Anew for each piece: who trickles bytes does not get more time for it.
-            socket.set_read_timeout(Some(left()))?;
-            match socket.read(&mut bytes[at..]) {
-                Ok(0) => {
-                    return Err(io::Error::other("it closed the connection: no brunt sink listens there"));
-                }
-                Ok(count) => at += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "no brunt sink answers there"));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        match Header::parse(&bytes) {
-            Ok(Header { kind: FrameKind::Hello, len: TRANSFER_BYTES_MAX, .. }) => {}
-            _ => return Err(io::Error::other("the peer is not a brunt sink of this version")),
-        }
-        socket.set_read_timeout(None)?;
-        socket.set_write_timeout(None)?;
-        Ok(socket)
-    }
 }
 
 /// A sink that answered once.
@@ -186,7 +146,7 @@ pub struct TcpBackend {
     config: TcpConfig,
     info: DeviceInfo,
     /// The connection that found that out, for the first device.
-    spare: Mutex<Option<TcpStream>>,
+    spare: Mutex<Option<Connected>>,
 }
 
 impl TcpBackend {
@@ -196,18 +156,19 @@ impl TcpBackend {
     /// Nobody answers, or it is no sink.
     pub fn open(config: TcpConfig) -> Result<TcpBackend, OpenError> {
         let name = config.name();
-        let socket = config.connect().map_err(|error| {
+        let connected = connect::connect(&config).map_err(|error| {
             OpenError::Failed(format!("{name}: {error}; start one with 'brunt sink'").into())
         })?;
+        let socket = &connected.socket;
         let mut info =
             DeviceInfo { name, unmap: true, ..super::inline_info(config.size_bytes, config.block_bytes) };
         info.transfer_bytes_max = TRANSFER_BYTES_MAX;
         info.notes.push(format!(
             "the network alone: {HEADER_BYTES} bytes of header each way, nothing is stored, reads are zeros"
         ));
-        info.notes.extend(config.sockets.complaint(&socket));
-        info.facts.extend(config.sockets.congestion_fact(&socket));
-        Ok(TcpBackend { config, info, spare: Mutex::new(Some(socket)) })
+        info.notes.extend(config.sockets.complaint(socket));
+        info.facts.extend(config.sockets.congestion_fact(socket));
+        Ok(TcpBackend { config, info, spare: Mutex::new(Some(connected)) })
     }
 }
 
@@ -216,20 +177,24 @@ impl Backend for TcpBackend {
         &self.info
     }
 
-    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         if ring.config().iopoll {
-            return Err(DeviceError::Unsupported); // sockets are not polled
+            return Err(DeviceError::Unsupported.into()); // sockets are not polled
         }
-        let os = |error: io::Error| error.raw_os_error().map_or(DeviceError::Gone, DeviceError::Os);
-        let mut links = Vec::new();
+        let failed = |error: io::Error| OpenError::Failed(error.into());
+        let (mut links, mut health) = (Vec::new(), Health::default());
         for _ in 0..self.config.connections {
             let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let socket = match spare {
-                Some(socket) => socket,
-                None => self.config.connect().map_err(os)?,
+            let Connected { socket, retries, trouble } = match spare {
+                Some(connected) => connected,
+                None => connect::connect(&self.config).map_err(|error| OpenError::Failed(error.into()))?,
             };
-            let mut stream = Stream::new(ring, socket, RX_BYTES).map_err(os)?;
-            stream.socket().set_nodelay(self.config.sockets.no_delay).map_err(os)?;
+            health.connect_retries += u64::from(retries);
+            if let Some(trouble) = trouble {
+                health.trouble = Some(format!("{}: {trouble}", self.info.name));
+            }
+            let mut stream = Stream::new(ring, socket, RX_BYTES).map_err(failed)?;
+            stream.socket().set_nodelay(self.config.sockets.no_delay).map_err(failed)?;
             stream.arm();
             links.push(Link {
                 stream: Some(stream),
@@ -245,7 +210,7 @@ impl Backend for TcpBackend {
             refused: Vec::with_capacity(depth as usize),
             depth,
             timeout: self.config.timeout,
-            health: Health::default(),
+            health,
             clock: Clock::Monotonic,
         }))
     }
@@ -477,6 +442,7 @@ mod tests {
     use super::*;
     use crate::RingConfig;
     use crate::open_url;
+    use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener};
 
     /// Addresses and options arrive; what is wrong is said with what would be right.
@@ -574,6 +540,43 @@ mod tests {
         check(cut[..cut.len() - 8].to_vec(), "the connection was lost");
         // Nor is a payload that ends in the middle, short or long enough to be placed.
         check(cut[..HEADER_BYTES + 100].to_vec(), "the connection was lost");
+    }
+
+    /// A connection that breaks before its greeting, as under losses, is attempted again, and that is counted; where
+    /// attempts do not help, the error has their cause.
+    #[test]
+    fn opening_outlives_a_broken_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("tcp://{}", listener.local_addr().unwrap());
+        let greet = |listener: &TcpListener, answer: bool| {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut hello = [0; HEADER_BYTES];
+            socket.read_exact(&mut hello).unwrap();
+            if answer {
+                socket.write_all(&hello).unwrap();
+            }
+            socket
+        };
+        let thread = std::thread::spawn(move || {
+            let first = greet(&listener, true);
+            drop(greet(&listener, false));
+            let second = greet(&listener, true);
+            let hang_up = || (0..3).for_each(|_| drop(greet(&listener, false)));
+            hang_up();
+            drop(listener);
+            (first, second)
+        });
+        let ring = Ring::new(RingConfig::default()).unwrap();
+        let backend = open_url(&url).unwrap();
+        let first = backend.open(&ring, 1).unwrap();
+        assert_eq!(first.health(), Health::default());
+        let second = backend.open(&ring, 1).unwrap();
+        let note = second.health().note().unwrap();
+        assert!(note.starts_with("attempts to connect repeated: 1, last: tcp://"), "{note}");
+        assert!(note.contains("before the greeting"), "{note}");
+        let error = backend.open(&ring, 1).err().expect("nobody greets any more").to_string();
+        assert!(error.contains("cannot connect") && error.contains("refused"), "{error}");
+        drop((first, second, thread.join().unwrap()));
     }
 
     /// Who is no sink is told from one that is slow.

@@ -17,12 +17,14 @@ use brunt_core::{Clock, Nanos};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::frame::{FrameKind, HEADER_BYTES, Header, HeaderError};
-use super::{PLACE_BYTES_MIN, RX_BYTES};
+use super::{PLACE_BYTES_MIN, RX_BYTES, TIMEOUT};
 use crate::socket::SocketOptions;
 use crate::{PayloadPlace, Ring, RingConfig, Stream};
 
-/// A connection that has not said hello after this is closed.
-const HELLO_TIME: Duration = Duration::from_secs(5);
+/// A connection that has not said hello after this is closed. Longer than a client waits by default: after a lost
+/// SYN and a lost hello, TCP itself takes 6 s and more.
+const HELLO_TIME: Duration = Duration::from_secs(60);
+const _: () = assert!(HELLO_TIME.as_secs() > TIMEOUT.as_secs(), "who loses packets is not hung up on");
 /// Answers queued, in bytes, beyond which no further request is looked at.
 const ANSWERS_BYTES_MAX: usize = 4 << 20;
 /// How long connections have to end when the sink does.

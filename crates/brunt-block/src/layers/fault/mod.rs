@@ -94,7 +94,7 @@ impl Backend for FaultBackend {
         &self.info
     }
 
-    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         let capacity = depth as usize;
         Ok(Box::new(FaultDevice {
             inner: self.inner.open(ring, depth)?,

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use brunt_block::DeviceError;
+use brunt_block::OpenError;
 use brunt_wire::scsi::copy::{self, CopyAmount, CopySegment};
 use brunt_wire::scsi::sense::{Sense, key};
 
@@ -117,7 +117,7 @@ impl TaskSet {
     }
 
     /// As in [`Io::device`]; opened when first needed.
-    fn device_of(&mut self, unit: &Arc<LogicalUnit>) -> Result<usize, DeviceError> {
+    fn device_of(&mut self, unit: &Arc<LogicalUnit>) -> Result<usize, OpenError> {
         if Arc::ptr_eq(unit, &self.unit) {
             return Ok(0);
         }

@@ -23,7 +23,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_block::{Buf, Completion, Device, DeviceError, Op, Request, Ring};
+use brunt_block::{Buf, Completion, Device, Op, OpenError, Request, Ring};
 use brunt_core::Nanos;
 use brunt_wire::scsi::sense::ScsiStatus;
 
@@ -75,7 +75,7 @@ impl TaskSet {
         ring: &Ring,
         nexus: &Nexus,
         depth: u32,
-    ) -> Result<TaskSet, DeviceError> {
+    ) -> Result<TaskSet, OpenError> {
         let device = unit.backend().open(ring, depth)?;
         let mailbox = Arc::new(Mailbox::new(ring.waker()));
         let capacity = depth as usize;

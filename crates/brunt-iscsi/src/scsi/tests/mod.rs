@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use brunt_block::backends::memory::MemoryBackend;
 use brunt_block::device::Allocation;
-use brunt_block::{Backend, Buf, Device, DeviceError, DeviceInfo, Inline, Ring, RingConfig};
+use brunt_block::{Backend, Buf, Device, DeviceInfo, Inline, OpenError, Ring, RingConfig};
 use brunt_core::{Clock, Nanos};
 use brunt_wire::scsi::cdb::{be16, be32, be64, op};
 use brunt_wire::scsi::opcodes::OPCODES;
@@ -30,7 +30,7 @@ impl Backend for Requests {
     fn info(&self) -> &DeviceInfo {
         self.0.info()
     }
-    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         self.0.open(ring, depth)
     }
     fn inline(&self) -> Inline {

@@ -125,8 +125,8 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
         "  latency    min {min:.1}, mean {mean:.1}, p50 {p50:.1}, p99 {p99:.1}, max {max:.1} µs"
     ));
     say(format_args!(
-        "  errors     {}, retries {}, time-outs {}, reconnects {}",
-        moved.errors, health.retries, health.timeouts, health.reconnects
+        "  errors     {}, retries {}, time-outs {}, reconnects {}, repeated attempts to connect {}",
+        moved.errors, health.retries, health.timeouts, health.reconnects, health.connect_retries
     ));
     say(format_args!(
         "  cost       {:.2} µs CPU ({:.2} user), {:.3} system calls, {:.3} context switches a request",
@@ -192,6 +192,7 @@ fn object(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str
         "retries": health.retries,
         "timeouts": health.timeouts,
         "reconnects": health.reconnects,
+        "connect_retries": health.connect_retries,
         "trouble": health.trouble,
         "cpu_us_per_request": figures.cpu_us,
         "system_calls_per_request": figures.system_calls,

@@ -1,0 +1,146 @@
+//! Opens a connection to a sink: connects, greets, reads the greeting. Blocking, with a deadline for the whole;
+//! called when a device is opened.
+//!
+//! The one rule: a packet that the network loses costs another attempt, which is counted, not the run. A
+//! connection whose first SYN was lost starts with a retransmission timeout of seconds (RFC 6298, 5.7), so a lost
+//! greeting on it would be waited for much longer than a new connection takes.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use super::TcpConfig;
+use super::frame::{FrameKind, HEADER_BYTES, Header, TRANSFER_BYTES_MAX};
+
+/// How long the first attempt may take; each further one twice as long as the one before.
+const FIRST_ATTEMPT: Duration = Duration::from_secs(3);
+/// Before the next attempt, where the last one failed at once.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Attempts at most: with the times above more would not fit into any sensible time limit.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// Why there is no connection to a sink.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error("cannot resolve the host: {0}")]
+    Resolve(io::Error),
+    #[error("cannot connect: {0}")]
+    Connect(io::Error),
+    #[error("its socket: {0}")]
+    Socket(io::Error),
+    #[error("the connection broke before the greeting: {0}")]
+    Broken(io::Error),
+    #[error("it closed the connection before the greeting: no brunt sink listens there, or it is full")]
+    Closed,
+    #[error("no brunt sink answers there: no greeting within {}", seconds(*.0))]
+    Silent(Duration),
+    #[error("the peer is not a brunt sink of this version")]
+    Stranger,
+    #[error("{last}; {attempts} attempts in {}", seconds(*.time))]
+    GaveUp { attempts: u32, time: Duration, last: Box<ConnectError> },
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+impl ConnectError {
+    /// Whether another attempt may do better.
+    fn is_transient(&self) -> bool {
+        match self {
+            // Refused, unreachable: the network had its answer. Without an answer it is another matter.
+            ConnectError::Connect(error) => {
+                matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
+            }
+            ConnectError::Broken(_) | ConnectError::Closed | ConnectError::Silent(_) => true,
+            ConnectError::Resolve(_)
+            | ConnectError::Socket(_)
+            | ConnectError::Stranger
+            | ConnectError::GaveUp { .. } => false,
+        }
+    }
+}
+
+/// A connection to a sink that said hello; blocking.
+pub(super) struct Connected {
+    pub(super) socket: TcpStream,
+    /// Attempts that failed before it.
+    pub(super) retries: u32,
+    /// Why the last of them failed.
+    pub(super) trouble: Option<ConnectError>,
+}
+
+/// Connects within the configuration's timeout, in as many attempts as fit.
+pub(super) fn connect(config: &TcpConfig) -> Result<Connected, ConnectError> {
+    let start = Instant::now();
+    let deadline = start + config.timeout;
+    let addresses: Vec<SocketAddr> =
+        (config.host.as_str(), config.port).to_socket_addrs().map_err(ConnectError::Resolve)?.collect();
+    let (mut retries, mut trouble) = (0, None);
+    loop {
+        let attempt_time = FIRST_ATTEMPT * 2_u32.pow(retries);
+        let error = match attempt(config, &addresses, deadline.min(Instant::now() + attempt_time)) {
+            Ok(socket) => return Ok(Connected { socket, retries, trouble }),
+            Err(error) => error,
+        };
+        if !error.is_transient() {
+            return Err(error);
+        }
+        let attempts = retries + 1;
+        if Instant::now() + PAUSE >= deadline || attempts == ATTEMPTS_MAX {
+            let time = start.elapsed();
+            return Err(match attempts {
+                1 => error,
+                _ => ConnectError::GaveUp { attempts, time, last: Box::new(error) },
+            });
+        }
+        std::thread::sleep(PAUSE);
+        (retries, trouble) = (attempts, Some(error));
+    }
+}
+
+fn attempt(
+    config: &TcpConfig,
+    addresses: &[SocketAddr],
+    deadline: Instant,
+) -> Result<TcpStream, ConnectError> {
+    let start = Instant::now();
+    let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    let mut connected = None;
+    for address in addresses {
+        match TcpStream::connect_timeout(address, left()) {
+            Ok(socket) => {
+                connected = Some(socket);
+                break;
+            }
+            Err(error) => last = error,
+        }
+    }
+    let mut socket = connected.ok_or(ConnectError::Connect(last))?;
+    config.sockets.apply(&socket).map_err(ConnectError::Socket)?;
+    socket.set_write_timeout(Some(left())).map_err(ConnectError::Socket)?;
+    socket.write_all(&Header::hello().encode()).map_err(ConnectError::Broken)?;
+    let mut bytes = [0; HEADER_BYTES];
+    let mut at = 0;
+    while at < bytes.len() {
+        // Anew for each piece: who trickles bytes does not get more time for it.
+        socket.set_read_timeout(Some(left())).map_err(ConnectError::Socket)?;
+        match socket.read(&mut bytes[at..]) {
+            Ok(0) => return Err(ConnectError::Closed),
+            Ok(count) => at += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return Err(ConnectError::Silent(start.elapsed()));
+            }
+            Err(error) => return Err(ConnectError::Broken(error)),
+        }
+    }
+    match Header::parse(&bytes) {
+        Ok(Header { kind: FrameKind::Hello, len: TRANSFER_BYTES_MAX, .. }) => {}
+        _ => return Err(ConnectError::Stranger),
+    }
+    socket.set_read_timeout(None).map_err(ConnectError::Socket)?;
+    socket.set_write_timeout(None).map_err(ConnectError::Socket)?;
+    Ok(socket)
+}
