@@ -4,11 +4,6 @@
 //!
 //! Named in a link's settings, sampled by the rules ([`super::rules`]). The rule: a table value adds `jitter
 //! * value / 8192` to the delay, as in netem, and all values are equally likely.
-//! * value / 8192` to the delay, as in netem, and all values are equally likely.
-//! * value / 8192` to the delay, as in netem, and all values are equally likely.
-//! * value / 8192` to the delay, as in netem, and all values are equally likely.
-//! * value / 8192` to the delay, as in netem, and all values are equally likely.
-//! * value / 8192` to the delay, as in netem, and all values are equally likely.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -54,6 +54,12 @@ pub(in super::super) struct Seen {
 }
 
 impl Seen {
+    /// Packets that all arrived, in these nanoseconds.
+    #[cfg(test)]
+    pub(super) fn of_times(times: Vec<u64>) -> Seen {
+        Seen { known: times.len() as u64, times, ..Seen::default() }
+    }
+
     /// Nanoseconds on the way of this share (0 to 1) of the packets or less.
     pub(super) fn time(&self, share: f64) -> Option<u64> {
         let mut times = self.times.clone();

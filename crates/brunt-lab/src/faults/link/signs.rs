@@ -106,11 +106,24 @@ pub(super) fn later(before: &Settings, during: &Settings) -> bool {
     during.delay.0 > before.delay.0 && during.loss_share() < 1.0
 }
 
-/// Nanoseconds that half of the packets take at most.
-fn median(settings: &Settings) -> f64 {
+/// Nanoseconds that this share of the packets takes at most.
+fn quantile(settings: &Settings, share: f64) -> f64 {
     let table = settings.distribution.as_ref().and_then(|named| named.table());
-    let middle = table.map_or(0.0, |table| table.quantile(0.5)) * settings.jitter.0.as_nanos() as f64;
-    (settings.delay.0.as_nanos() as f64 + middle).max(0.0)
+    let jitters = table.map_or(2.0 * share - 1.0, |table| table.quantile(share));
+    (settings.delay.0.as_nanos() as f64 + jitters * settings.jitter.0.as_nanos() as f64).max(0.0)
+}
+
+/// The share of packets by whose time a delay is judged: half of them, unless the middle of the table is a gap. On
+/// which side of a gap the median of some packets lies is chance; then it is the middle of the slower peak.
+fn judged(during: &Settings) -> f64 {
+    let apart = |from, to| quantile(during, to) - quantile(during, from);
+    if apart(0.4, 0.6) * 2.0 > apart(0.1, 0.9) { 0.8 } else { 0.5 }
+}
+
+/// Nanoseconds that the [`judged`] share of packets takes, and not a little less of them: where a peak begins just below
+/// the share, fewer packets than expected would miss it.
+fn typical(settings: &Settings, share: f64) -> f64 {
+    if share > 0.5 { quantile(settings, share - 0.1) } else { quantile(settings, share) }
 }
 
 /// The jitter, in nanoseconds, of an evenly distributed delay of which the middle 80 % lie as far apart.
@@ -128,7 +141,8 @@ pub(super) fn more_jitter(before: &Settings, during: &Settings) -> Option<Durati
 
 /// Half way between two delays, in nanoseconds: what tells them apart.
 pub(super) fn between(before: &Settings, during: &Settings) -> f64 {
-    f64::midpoint(median(during), median(before))
+    let share = judged(during);
+    f64::midpoint(typical(during, share), quantile(before, share))
 }
 
 /// Whether there is more of a trouble that probe packets meet.
@@ -300,13 +314,14 @@ pub(super) fn missing(before: &Settings, during: &Settings, seen: &Seen) -> Vec<
     }
     let timed = seen.arrived() >= TIMED_MIN;
     let time = |share: f64| seen.time(share).map_or(0.0, |time| time as f64);
-    let late = (median(during) * 0.9).max(between(before, during));
-    if during.delay.0 > before.delay.0 && !(timed && time(0.5) >= late) {
+    let share = judged(during);
+    let late = (typical(during, share) * 0.9).max(between(before, during));
+    if during.delay.0 > before.delay.0 && !(timed && time(share) >= late) {
         missing.push(Trouble::Delay);
     }
     // Packets that keep their order under jitter come late together rather than apart.
     let (was, is) = (jitter(before), jitter(during));
-    let apart = time(0.9) - time(0.1) >= is / 4.0 || time(0.5) >= median(during) + is / 2.0;
+    let apart = time(0.9) - time(0.1) >= is / 4.0 || time(0.5) >= quantile(during, 0.5) + is / 2.0;
     if is > was && !(timed && apart) {
         missing.push(Trouble::Jitter);
     }
@@ -345,9 +360,57 @@ pub(super) fn still(before: &Settings, during: &Settings, seen: &Seen, packets: 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use brunt_core::random::Random;
     use brunt_result::void::VoidReason;
 
     use super::*;
+    use crate::link::Distribution;
+
+    /// A delay is seen where there is one, and only there, whatever the shape of its table: also where the middle of
+    /// the table is a gap between two peaks, so that the median of some packets is chance.
+    #[test]
+    fn delays_of_two_peaks_are_judged_by_what_the_table_does() {
+        let table = |name: &str, values: &str| {
+            let table = values.parse().expect("a table");
+            Distribution::File { path: name.into(), table: Some(Arc::new(table)) }
+        };
+        let mut random = Random::new(7);
+        for (distribution, jitter) in [
+            (None, "1ms"),
+            (Some(Distribution::Normal), "1ms"),
+            (Some(Distribution::Pareto), "1ms"),
+            (Some(table("even.dist", "-8192 8192")), "4ms"),
+            (Some(table("even.dist", &"-8192 -8000 8000 8192 ".repeat(100))), "4ms"),
+            (Some(table("slow.dist", &"-8192 -8192 8192 8192 8192 ".repeat(100))), "4ms"),
+            (Some(table("quick.dist", &"-8192 -8192 -8192 8192 8192 ".repeat(100))), "4ms"),
+        ] {
+            let before = Settings::default();
+            let mut during: Settings =
+                toml::from_str(&format!("delay = '5ms'\njitter = '{jitter}'")).unwrap();
+            during.distribution.clone_from(&distribution);
+            let mut look = |settings: &Settings| {
+                let table = settings.distribution.as_ref().and_then(Distribution::table);
+                let mut time = || {
+                    let even = random.below(1 << 20) as f64 / f64::from(1 << 19) - 1.0;
+                    let share = random.below(1 << 20) as f64 / f64::from(1 << 20);
+                    let jitters = table.as_ref().map_or(even, |table| table.quantile(share));
+                    let late = random.below(60_000) as f64;
+                    let nanos = |span: Span| span.0.as_nanos() as f64;
+                    ((nanos(settings.delay) + jitters * nanos(settings.jitter)).max(0.0) + late) as u64
+                };
+                let times: Vec<u64> = (0..PACKETS_MIN).map(|_| time()).collect();
+                Seen::of_times(times)
+            };
+            for _ in 0..300 {
+                let absent = missing(&before, &during, &look(&during));
+                assert!(absent.is_empty(), "{distribution:?}: {absent:?}");
+                let absent = missing(&before, &during, &look(&before));
+                assert!(absent.contains(&Trouble::Delay), "{distribution:?}: a delay seen that is not there");
+            }
+        }
+    }
 
     /// What was not seen, or is still seen, is said with settings that would differ from it.
     #[test]
