@@ -2,7 +2,7 @@
 //! for response times; and failed requests.
 
 use brunt_core::units::counted;
-use brunt_result::degradation::{ALPHA, BAND_SHARE, HOLD, NOTICEABLE, OverRuns, runs_without};
+use brunt_result::degradation::{ALPHA, BAND_SHARE, HOLD, NOTICEABLE, OverRuns, TooShort, runs_without};
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{FaultSummary, RunSummary, Summary};
 
@@ -46,6 +46,10 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         let wanted = point.degradation.iter().filter_map(|fault| Some((fault, fault.intervals_wanted()?)));
         for (fault, times) in wanted {
             section.prose(inconclusive(&points.full_name(point), fault, times));
+        }
+        let short = point.degradation.iter().filter_map(|fault| Some((fault, fault.too_short?)));
+        for (fault, short) in short {
+            section.prose(too_short(&points.full_name(point), fault, short));
         }
     }
     responses(summary, points, &mut section);
@@ -119,6 +123,16 @@ fn inconclusive(point: &str, fault: &OverRuns, times: f64) -> String {
         counted(fault.detection_inconclusive, "run"),
         counted(fault.recovery_inconclusive, "run"),
         count(times),
+    )
+}
+
+/// Runs that ended, or met the next fault, before it could be told whether they recovered.
+fn too_short(point: &str, fault: &OverRuns, short: TooShort) -> String {
+    format!(
+        "{point}, {}: {} went on for less than a second after the fault, or after the rate came back: too short to tell whether it recovered. To tell it, {}.",
+        fault.fault,
+        counted(fault.recovery_too_short, "run"),
+        short.advice()
     )
 }
 

@@ -14,8 +14,8 @@
 //!   is. Not so, it is *never* if a change by [`NOTICEABLE`] would have been seen, and otherwise *inconclusive*.
 //! - *Recovered*: from the fault's end on, what is shown to be worse than the baseline is passed over; from what is left
 //!   the begin of the first interval of the part that is shown to be better than the fault was. That has to last
-//!   [`HOLD`]. A series that ends, or meets the next fault, before that has *never* recovered; one of which neither is
-//!   shown is *inconclusive*.
+//!   [`HOLD`]. A series that is worse until it ends, or meets the next fault, has *never* recovered. One that ends before
+//!   [`HOLD`] has passed is *too short* to tell, which counts as *inconclusive*, as does one of which neither is shown.
 //!
 //! How often these are right, and how often they are wrong, is measured by tests on series whose truth is known; the
 //! figures are in `docs/results.md`.
@@ -139,6 +139,26 @@ impl Answer {
     }
 }
 
+/// What came after a fault was too short to tell whether the rate recovered.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TooShort {
+    /// Up to when it would have had to last, in seconds from the start of measuring.
+    pub until_s: f64,
+    /// Whether the next fault ended it, and not the run.
+    pub next_fault: bool,
+}
+
+impl TooShort {
+    /// The setting that would have held, for people.
+    pub fn advice(self) -> String {
+        let seconds = self.until_s.ceil();
+        match self.next_fault {
+            true => format!("begin the next fault later, at = \"{seconds}s\""),
+            false => format!("use a longer run, stop = {{ time = \"{seconds}s\" }}"),
+        }
+    }
+}
+
 /// Effect of a fault on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Degradation {
@@ -160,6 +180,9 @@ pub struct Degradation {
     /// would.
     #[serde(default)]
     pub noticeable_drop: Option<f64>,
+    /// The run, or the time to the next fault, was too short after the fault to tell whether the rate recovered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub too_short: Option<TooShort>,
     /// Effect on the mean response time; `null` without a baseline.
     #[serde(default)]
     pub response_mean: Option<ResponseCost>,
@@ -212,7 +235,7 @@ pub fn of_run(series: &[IntervalFigures], faults: &[FaultSpan], index: usize) ->
     let worst = whole.map(|(one, _)| one.rate()).fold(f64::INFINITY, f64::min);
     let drop = share_lost(mean);
 
-    let Answers { detected, recovered, noticeable } =
+    let Answers { detected, recovered, noticeable, too_short_until_s } =
         answers(&series, &scale, |one| Some(one.rate()), fault, first, horizon);
     let until = |recovered: Answer| match (recovered, fault.end_s) {
         (Answer::AfterS(seconds), Some(end_s)) => end_s + seconds,
@@ -246,6 +269,7 @@ pub fn of_run(series: &[IntervalFigures], faults: &[FaultSpan], index: usize) ->
         detected,
         recovered,
         noticeable_drop: Some(noticeable).filter(|share| *share <= 1.0),
+        too_short: too_short_until_s.map(|until_s| TooShort { until_s, next_fault: horizon.is_finite() }),
         response_mean,
         response_p99,
         excess_wait_s,
@@ -336,6 +360,12 @@ pub struct OverRuns {
     /// Runs too noisy to tell whether the rate recovered.
     #[serde(default)]
     pub recovery_inconclusive: usize,
+    /// Of those, runs that were too short after the fault.
+    #[serde(default)]
+    pub recovery_too_short: usize,
+    /// What would have been long enough for all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub too_short: Option<TooShort>,
     /// Smallest drop that would have been detected, as a share; mean over runs; `null` if none would.
     #[serde(default)]
     pub noticeable_drop: Option<f64>,
@@ -382,10 +412,10 @@ pub struct ResponseOverRuns {
 }
 
 impl OverRuns {
-    /// How many times as many intervals would have answered, where noise left some run without an answer: enough to
+    /// How many times as many intervals would have answered, where noise, not its length, left some run without an answer: enough to
     /// show the drop that there was, or else [`NOTICEABLE`]. `None` where every run has its answers.
     pub fn intervals_wanted(&self) -> Option<f64> {
-        if self.detection_inconclusive + self.recovery_inconclusive == 0 {
+        if self.detection_inconclusive + self.recovery_inconclusive <= self.recovery_too_short {
             return None;
         }
         // What can be noticed beyond the margin shrinks with the root of the number of intervals.
@@ -446,6 +476,11 @@ pub fn over_runs(fault: &str, runs: &[Degradation]) -> OverRuns {
         recovered_s: over(&|run| run.recovered.seconds()),
         not_recovered: count(&|run| run.recovered, Answer::Never),
         recovery_inconclusive: count(&|run| run.recovered, Answer::Inconclusive),
+        recovery_too_short: runs.iter().filter(|run| run.too_short.is_some()).count(),
+        too_short: runs
+            .iter()
+            .filter_map(|run| run.too_short)
+            .max_by(|one, other| one.until_s.total_cmp(&other.until_s)),
         noticeable_drop: over(&|run| run.noticeable_drop).map(|noticeable| noticeable.mean),
         response_mean: ResponseOverRuns::of(runs, |run| run.response_mean),
         response_p99: ResponseOverRuns::of(runs, |run| run.response_p99),
@@ -509,12 +544,6 @@ mod tests {
         assert_eq!(found.recovered, Answer::Never);
         near(found.drop, 1.0);
         near(found.lost_requests, 4000.0);
-        let short = series(&[(20, 1000.0), (20, 0.0), (9, 1000.0)]);
-        assert_eq!(
-            of_run(&short, &[span(2.0, 4.0)], 0).unwrap().recovered,
-            Answer::Never,
-            "held for 0.9 s only"
-        );
         let sticky = [FaultSpan { start_s: -1.0, end_s: None }];
         assert_eq!(of_run(&flat, &sticky, 0), None);
         let late = [FaultSpan { start_s: 2.0, end_s: None }];
@@ -552,7 +581,38 @@ mod tests {
         near(short.drop, 0.9);
         near(short.recovered.seconds().unwrap(), 2.0);
         let apart = [span(2.0, 3.0), span(3.0, 6.0)];
-        assert_eq!(of_run(&series, &apart, 0).unwrap().recovered, Answer::Never);
+        let first = of_run(&series, &apart, 0).unwrap();
+        assert_eq!(first.recovered, Answer::Inconclusive);
+        let short = first.too_short.unwrap();
+        assert_eq!((short.next_fault, short.advice().contains("at = \"5s\"")), (true, true), "{short:?}");
+    }
+
+    /// A run, or the time to the next fault, that is too short after a fault leaves recovery open, whatever was seen
+    /// of it, and says up to when it would have had to go on.
+    #[test]
+    fn a_run_that_ends_too_soon_after_its_fault_cannot_tell_recovery() {
+        let check = |after: &[(usize, f64)], until_s: Option<f64>, recovered: Answer| {
+            let rates = [&[(20, 1000.0), (20, 0.0)], after].concat();
+            let found = of_run(&series(&rates), &[span(2.0, 4.0)], 0).unwrap();
+            assert_eq!(found.recovered, recovered, "{after:?}");
+            assert_eq!(found.too_short.map(|short| short.next_fault), until_s.map(|_| false), "{after:?}");
+            if let (Some(short), Some(until_s)) = (found.too_short, until_s) {
+                near(short.until_s, until_s);
+                assert!(short.advice().contains(&format!("stop = {{ time = \"{}s\" }}", until_s.ceil())));
+            }
+            found
+        };
+        check(&[], Some(5.1), Answer::Inconclusive);
+        check(&[(9, 1000.0)], Some(5.1), Answer::Inconclusive);
+        check(&[(9, 0.0)], Some(5.1), Answer::Inconclusive);
+        // Back, for 0.9 s only.
+        let open = check(&[(20, 0.0), (9, 1000.0)], Some(7.1), Answer::Inconclusive);
+        check(&[(20, 0.0)], None, Answer::Never);
+        let back = check(&[(20, 1000.0)], None, Answer::AfterS(0.0));
+        let all = over_runs("x", &[open, back, back]);
+        assert_eq!((all.not_recovered, all.recovery_inconclusive, all.recovery_too_short), (0, 1, 1));
+        assert_eq!((all.recovered_s.unwrap().runs, all.too_short), (2, open.too_short));
+        assert_eq!(all.intervals_wanted(), None, "more intervals of this length would not help");
     }
 
     /// Over runs, those without an answer are counted beside the estimate.
@@ -571,7 +631,7 @@ mod tests {
             of_run(&series, &[span(2.0, 4.0)], 0).unwrap()
         };
         let all = over_runs("x", &[run(500.0, 20), run(400.0, 20), run(600.0, 20), run(1000.0, 5)]);
-        assert_eq!((all.runs, all.not_detected, all.not_recovered), (4, 1, 1));
+        assert_eq!((all.runs, all.not_detected, all.recovery_too_short), (4, 1, 1));
         near(all.drop.unwrap().mean, (0.5 + 0.6 + 0.4) / 4.0);
         assert_eq!(all.recovered_s.unwrap().runs, 3);
     }
@@ -697,7 +757,8 @@ mod tests {
         let all = over_runs("x", &[run(200.0, 20), run(300.0, 20), run(400.0, 20), run(100.0, 5)]);
         let mean = &all.response_mean;
         near(mean.factor.unwrap().mean, (2.0 + 3.0 + 4.0 + 1.0) / 4.0);
-        assert_eq!((mean.not_detected, mean.not_recovered, mean.recovered_s.unwrap().runs), (1, 1, 3));
+        let open = mean.recovery_inconclusive;
+        assert_eq!((mean.not_detected, open, mean.recovered_s.unwrap().runs), (1, 1, 3));
         near(all.excess_wait_s.unwrap().mean, 200.0 * (100.0 + 200.0 + 300.0) / 1e6 / 4.0);
         near(all.failed_share.unwrap().mean, 1.0 / 11.0);
         assert!(all.excess_wait_s.unwrap().low.is_some());

@@ -256,6 +256,11 @@ fn cost(fault: &OverRuns) -> Vec<String> {
         let (share, before) = (share.mean * 100.0, before.mean * 100.0);
         lines.push(format!("    {share:.2}% of requests failed, {before:.2}% before"));
     }
+    if let Some(short) = fault.too_short {
+        let runs = counted(fault.recovery_too_short, "run");
+        lines.push(format!("    inconclusive: {runs} too short after the fault to tell recovery;"));
+        lines.push(format!("      {}", short.advice()));
+    }
     if let Some(times) = fault.intervals_wanted() {
         let hidden = fault
             .noticeable_drop
