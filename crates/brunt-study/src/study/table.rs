@@ -156,27 +156,35 @@ fn or_dash(value: Option<f64>) -> String {
     value.map_or("-".into(), figure)
 }
 
+/// Samples that are late or missing, counters that began again and texts that could not be read.
+fn probe_trouble(samples: u64, counts: [u64; 4]) -> Option<String> {
+    let words = [
+        ("late", "late"),
+        ("missed", "missed"),
+        ("counter was reset", "counters were reset"),
+        ("text unreadable", "texts unreadable"),
+    ];
+    let told = counts.iter().zip(words).filter(|(count, _)| **count > 0);
+    let told: Vec<String> = told
+        .map(|(count, (one, many))| format!("{count} {}", if *count == 1 { one } else { many }))
+        .collect();
+    let samples = counted(usize::try_from(samples).unwrap_or(usize::MAX), "sample");
+    (!told.is_empty()).then(|| format!("probes: {samples}; {}", told.join(", ")))
+}
+
 /// What the probes could not tell, each thing once.
 fn probes(summary: &Summary) -> Vec<String> {
     let records =
         || summary.points.iter().flat_map(|point| &point.runs).filter_map(|run| run.probes.as_ref());
     let sum = |get: fn(&ProbeRecord) -> u64| records().map(get).sum::<u64>();
     let counts = [
-        (sum(|record| record.late), "samples late"),
-        (sum(|record| record.missed), "missed"),
-        (sum(|record| record.resets), "counters reset"),
-        (sum(|record| record.unreadable), "texts unreadable"),
+        sum(|record| record.late),
+        sum(|record| record.missed),
+        sum(|record| record.resets),
+        sum(|record| record.unreadable),
     ];
-    let told: Vec<String> = counts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect();
-    let mut lines = Vec::new();
-    if !told.is_empty() {
-        let all = sum(|record| record.samples);
-        lines.push(cut(&format!("probes: of {all} samples: {}", told.join(", "))));
-    }
+    let mut lines: Vec<String> =
+        probe_trouble(sum(|record| record.samples), counts).map(|line| cut(&line)).into_iter().collect();
     let notes: BTreeSet<&String> = records().flat_map(|record| &record.notes).collect();
     lines.extend(notes.into_iter().take(NOTES_MAX).map(|note| cut(&format!("probes: {note}"))));
     lines
@@ -382,6 +390,18 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What probes could not tell is counted in words that fit the number.
+    #[test]
+    fn trouble_of_probes() {
+        assert_eq!(probe_trouble(39, [0; 4]), None);
+        assert_eq!(
+            probe_trouble(39, [1, 0, 1, 0]).unwrap(),
+            "probes: 39 samples; 1 late, 1 counter was reset"
+        );
+        let many = probe_trouble(1, [2, 1, 3, 2]).unwrap();
+        assert_eq!(many, "probes: 1 sample; 2 late, 1 missed, 3 counters were reset, 2 texts unreadable");
+    }
 
     /// Too few runs to compare are said to be, with the setting and a value that would do.
     #[test]
