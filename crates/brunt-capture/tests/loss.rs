@@ -70,6 +70,24 @@ fn replies_alone_are_named() {
     assert!(report.findings.iter().any(|finding| finding.kind == "one-sided"), "{:?}", report.findings);
 }
 
+/// Calls alone have no latencies, errors or numbers at a time: the text shows no zeros for them.
+#[test]
+fn calls_alone_have_no_latency() {
+    let all = common::packets(&common::small_piece());
+    let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());
+    for (index, packet) in all.iter().enumerate().filter(|(_, packet)| is_to_server(packet)) {
+        pipeline.on_packet(&common::numbered(index, packet));
+    }
+    let (analysis, ledger) = pipeline.finish();
+    let report = analysis.report(&ledger);
+    assert!(report.operations > 200 && !report.is_answered());
+    let text = brunt_capture::analysis::report::text(&report);
+    assert!(!text.contains(" ns") && !text.contains("at a time"), "{text}");
+    let getattr = text.lines().find(|line| line.starts_with("GETATTR")).expect("a row");
+    let cells: Vec<&str> = getattr.split_whitespace().collect();
+    assert_eq!(cells[3..], ["-"; 5], "{getattr}");
+}
+
 /// Removes packets at random and holds what is found against the whole capture.
 fn check(path: &Path, recovered_min: f64, exact: bool) {
     let packets = common::packets(path);

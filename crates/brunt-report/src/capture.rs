@@ -65,27 +65,10 @@ fn glance(report: &Report, source: &Source) -> Glance {
     let l = &report.ledger;
     let per_second = |amount: u64| amount as f64 / report.duration_s.max(1e-9);
     let bytes = |get: fn(&IntervalRow) -> u64| report.intervals.iter().map(get).sum::<u64>();
-    let errors: u64 = report.by_operation.iter().map(|row| row.errors).sum();
     let data = |read: u64, word: &str| (word.to_string(), Unit::BytesPerSecond.show(per_second(read)));
     let share = |part: u64, all: u64| Unit::Share.show(part as f64 / all.max(1) as f64);
     let cards = vec![
-        Card {
-            name: "Operations".into(),
-            value: format!("{} per second", count(report.operations_per_s.round())),
-            uncertainty: String::new(),
-            details: vec![
-                ("all".into(), count(report.operations as f64)),
-                (
-                    "answered with an error".into(),
-                    format!("{} ({})", count(errors as f64), share(errors, report.operations)),
-                ),
-                (
-                    "at a time, mean · most".into(),
-                    format!("{:.1} · {}", report.profile.outstanding_mean, report.profile.outstanding_max),
-                ),
-            ],
-            parts: Vec::new(),
-        },
+        operations_card(report),
         Card {
             name: "On the wire".into(),
             value: format!("{} Gb/s", crate::format::three(report.wire_gbit_per_s)),
@@ -117,6 +100,26 @@ fn glance(report: &Report, source: &Source) -> Glance {
         },
     ];
     Glance { facts: facts(report), cards, notices }
+}
+
+fn operations_card(report: &Report) -> Card {
+    let errors: u64 = report.by_operation.iter().map(|row| row.errors).sum();
+    let share = Unit::Share.show(errors as f64 / report.operations.max(1) as f64);
+    let known = |text: String| if report.is_answered() { text } else { "unknown".to_string() };
+    Card {
+        name: "Operations".into(),
+        value: format!("{} per second", count(report.operations_per_s.round())),
+        uncertainty: String::new(),
+        details: vec![
+            ("all".into(), count(report.operations as f64)),
+            ("answered with an error".into(), known(format!("{} ({})", count(errors as f64), share))),
+            (
+                "at a time, mean · most".into(),
+                known(format!("{:.1} · {}", report.profile.outstanding_mean, report.profile.outstanding_max)),
+            ),
+        ],
+        parts: Vec::new(),
+    }
 }
 
 /// What was captured, and what is in it.
@@ -247,7 +250,7 @@ fn operations(report: &Report) -> Option<Section> {
             Cell::text(&*row.name),
             Cell::number(count(row.calls as f64)),
             Cell::number(Unit::Share.show(row.calls as f64 / report.operations.max(1) as f64)),
-            Cell::number(count(row.errors as f64)),
+            if row.replies > 0 { Cell::number(count(row.errors as f64)) } else { Cell::Empty },
             if row.bytes > 0 { Cell::number(Unit::Bytes.show(row.bytes as f64)) } else { Cell::Empty },
         ];
         cells.extend(latencies(&row.latency, row.replies > 0));

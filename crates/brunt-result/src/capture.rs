@@ -54,6 +54,13 @@ pub struct Report {
     pub further: BTreeMap<String, serde_json::Value>,
 }
 
+impl Report {
+    /// Whether any call has its reply: without one, nothing is known of latencies, errors and what is outstanding.
+    pub fn is_answered(&self) -> bool {
+        self.by_operation.iter().any(|row| row.replies > 0)
+    }
+}
+
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)] // named by their units

@@ -92,7 +92,7 @@ pub fn text(report: &Report) -> String {
         ("clients", &report.clients),
         ("pairs of client and file", &report.pairs),
     ] {
-        write_ranking(o, title, ranking);
+        write_ranking(o, title, ranking, report.is_answered());
     }
     write_ledger(report, o);
     out
@@ -109,17 +109,20 @@ fn write_operations(report: &Report, o: &mut String) {
     let mut rows: Vec<_> = report.by_operation.iter().collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
     for row in rows {
+        // Without a reply nothing is known of errors and latencies: no zeros.
+        let known = |text: String| if row.replies > 0 { text } else { "-".to_string() };
+        let latency = |ns| known(time(ns));
         let _ = writeln!(
             o,
             "{:<width$}{:>10}{:>6.1}%{:>9}{:>10}{:>10}{:>10}{:>10}",
             row.name,
             row.calls,
             100.0 * row.calls as f64 / report.operations.max(1) as f64,
-            row.errors,
-            time(row.latency.p50_ns),
-            time(row.latency.p90_ns),
-            time(row.latency.p99_ns),
-            time(row.latency.max_ns)
+            known(row.errors.to_string()),
+            latency(row.latency.p50_ns),
+            latency(row.latency.p90_ns),
+            latency(row.latency.p99_ns),
+            latency(row.latency.max_ns)
         );
     }
 }
@@ -139,14 +142,16 @@ fn write_profile(report: &Report, o: &mut String) {
         );
     }
     let _ = writeln!(o, "  other {:>10} ops", p.metadata_operations);
-    let _ = writeln!(
+    let _ = write!(
         o,
-        "  working set {} (random reads {}); {:.1} calls at a time, {} at most",
+        "  working set {} (random reads {})",
         format_size(p.working_set_bytes),
-        format_size(p.random_read_working_set_bytes),
-        p.outstanding_mean,
-        p.outstanding_max
+        format_size(p.random_read_working_set_bytes)
     );
+    let _ = match report.is_answered() {
+        true => writeln!(o, "; {:.1} calls at a time, {} at most", p.outstanding_mean, p.outstanding_max),
+        false => writeln!(o),
+    };
     let d = &report.duplicates;
     if d.blocks_read + d.blocks_written > 0 {
         let _ = writeln!(
@@ -259,7 +264,7 @@ fn write_tunnels(report: &Report, o: &mut String) {
     }
 }
 
-fn write_ranking(o: &mut String, title: &str, ranking: &Ranking) {
+fn write_ranking(o: &mut String, title: &str, ranking: &Ranking, is_answered: bool) {
     if ranking.top.is_empty() {
         return;
     }
@@ -277,7 +282,7 @@ fn write_ranking(o: &mut String, title: &str, ranking: &Ranking) {
             shorten(&row.name, 45),
             row.operations,
             format_size(row.bytes),
-            time(row.time_ns)
+            if is_answered { time(row.time_ns) } else { "-".to_string() }
         );
     }
 }

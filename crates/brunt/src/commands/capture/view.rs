@@ -169,13 +169,14 @@ fn operations_table(frame: &mut Frame<'_>, area: Rect, now: &Picture, before: &P
     let rows = busiest.iter().map(|o| {
         let earlier = before.glance.operations.iter().find(|other| other.name == o.name);
         let calls = o.calls.saturating_sub(earlier.map_or(0, |earlier| earlier.calls));
+        let known = |text: String| if o.latency.count() > 0 { text } else { "-".to_string() };
         Row::new([
             o.name.to_string(),
             format!("{:.0}", calls as f64 / seconds),
             o.calls.to_string(),
-            o.errors.to_string(),
-            time(o.latency.quantile_ns(0.5)),
-            time(o.latency.quantile_ns(0.99)),
+            known(o.errors.to_string()),
+            known(time(o.latency.quantile_ns(0.5))),
+            known(time(o.latency.quantile_ns(0.99))),
         ])
     });
     let widths = [18, 10, 12, 10, 10, 10].map(Constraint::Length);
