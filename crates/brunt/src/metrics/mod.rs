@@ -6,23 +6,15 @@
 
 pub mod histogram;
 pub mod run;
+mod server;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
+pub use self::server::Server;
 use crate::cli::{Failure, Output};
-
-/// Serves the page until it is dropped.
-pub struct Server {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
 
 /// Listens where metrics are to be served; nobody is answered before [`serve`]. `None` where nobody asked for it.
 ///
@@ -50,46 +42,6 @@ pub fn serve(
     let server = Server::start(listener, page)?;
     output.note(format_args!("metrics at http://{address}/metrics"));
     Ok(Some(server))
-}
-
-impl Server {
-    fn start(listener: TcpListener, page: impl Fn() -> String + Send + 'static) -> Result<Server, Failure> {
-        let server = tiny_http::Server::from_listener(listener, None)
-            .map_err(|error| Failure::failed(format!("cannot serve metrics: {error}")))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let thread = std::thread::Builder::new()
-            .name("metrics".into())
-            .spawn(move || {
-                while !stopped.load(Ordering::Relaxed) {
-                    if let Ok(Some(request)) = server.recv_timeout(Duration::from_millis(100)) {
-                        answer(request, &page);
-                    }
-                }
-            })
-            .map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
-        Ok(Server { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn answer(request: tiny_http::Request, page: &impl Fn() -> String) {
-    // Whoever asked may have gone.
-    let _ = if request.url() == "/metrics" {
-        let kind = "Content-Type: text/plain; version=0.0.4; charset=utf-8";
-        let header = kind.parse::<tiny_http::Header>().expect("a header");
-        request.respond(tiny_http::Response::from_string(page()).with_header(header))
-    } else {
-        request.respond(tiny_http::Response::from_string("see /metrics\n").with_status_code(404))
-    };
 }
 
 /// What a metric is to Prometheus.

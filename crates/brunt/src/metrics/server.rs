@@ -1,0 +1,227 @@
+//! A page over HTTP/1.1, for as many as ask. The one rule: nobody who asks holds up anything else. Each has a thread and
+//! a few seconds; there are never more than a few, and the end of the program waits for none of them.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::cli::Failure;
+
+/// How often the server looks whether it should stop.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// Whoever has not asked and been answered after this is cut off.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Those who are answered at once; more are turned away.
+const CLIENTS_MAX: usize = 8;
+/// A longer request is none.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+
+/// Serves the page until it is dropped.
+pub struct Server {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What all threads share.
+struct Shared {
+    /// One at a time makes it.
+    page: Mutex<Box<dyn Fn() -> String + Send>>,
+    clients: AtomicUsize,
+}
+
+impl Server {
+    /// Answers on this listener.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn start(
+        listener: TcpListener,
+        page: impl Fn() -> String + Send + 'static,
+    ) -> Result<Server, Failure> {
+        let cannot = |error| Failure::failed(format!("cannot serve metrics: {error}"));
+        listener.set_nonblocking(true).map_err(cannot)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let shared = Arc::new(Shared { page: Mutex::new(Box::new(page)), clients: AtomicUsize::new(0) });
+        let work = move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let ready = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&LOOK));
+                match listener.accept() {
+                    Ok((socket, _)) => let_in(socket, &shared),
+                    // Out of descriptors, or the like: others may give some back.
+                    Err(_) if ready.is_ok_and(|count| count > 0) => {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                    Err(_) => {}
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("metrics".into()).spawn(work).map_err(cannot)?;
+        Ok(Server { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Gives a client its thread, or closes the connection where there is none to be had.
+fn let_in(socket: TcpStream, shared: &Arc<Shared>) {
+    if shared.clients.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
+        shared.clients.fetch_sub(1, Ordering::AcqRel);
+        return;
+    }
+    let client = Client { shared: Arc::clone(shared), socket, deadline: Instant::now() + PATIENCE };
+    // Without a thread the client is dropped, which counts it down.
+    drop(std::thread::Builder::new().name("metrics client".into()).spawn(move || client.answer()));
+}
+
+struct Client {
+    shared: Arc<Shared>,
+    socket: TcpStream,
+    deadline: Instant,
+}
+
+impl Client {
+    fn answer(mut self) {
+        // Whoever asked may have gone, or be too slow.
+        let _ = self.exchange();
+    }
+
+    fn exchange(&mut self) -> io::Result<()> {
+        self.socket.set_nonblocking(false)?;
+        let (status, body) = match target_of(&self.request()?) {
+            Some(target) if target.split('?').next() == Some("/metrics") => {
+                let page = self.shared.page.lock().unwrap_or_else(PoisonError::into_inner);
+                ("200 OK", page())
+            }
+            Some(_) => ("404 Not Found", "see /metrics\n".to_string()),
+            None => ("400 Bad Request", "GET /metrics\n".to_string()),
+        };
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        self.send(head.as_bytes())?;
+        self.send(body.as_bytes())?;
+        self.socket.shutdown(Shutdown::Write)
+    }
+
+    /// Up to the empty line.
+    fn request(&mut self) -> io::Result<Vec<u8>> {
+        let mut request = Vec::new();
+        while !request.windows(4).any(|four| four == b"\r\n\r\n") {
+            if request.len() >= REQUEST_BYTES_MAX {
+                return Err(ErrorKind::InvalidData.into());
+            }
+            self.socket.set_read_timeout(Some(self.left()?))?;
+            let mut bytes = [0; 1024];
+            match self.socket.read(&mut bytes)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                count => request.extend_from_slice(&bytes[..count]),
+            }
+        }
+        Ok(request)
+    }
+
+    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.socket.set_write_timeout(Some(self.left()?))?;
+            match self.socket.write(bytes)? {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                count => bytes = &bytes[count..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Time that is left; an error when there is none.
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.shared.clients.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What a GET asks for.
+fn target_of(request: &[u8]) -> Option<&str> {
+    let line = request.split(|byte| *byte == b'\r').next()?;
+    let mut words = std::str::from_utf8(line).ok()?.split(' ');
+    match (words.next(), words.next(), words.next()) {
+        (Some("GET"), Some(target), Some("HTTP/1.0" | "HTTP/1.1")) => Some(target),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    fn serve(page: impl Fn() -> String + Send + 'static) -> (Server, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        (Server::start(listener, page).unwrap_or_else(|_| panic!("no server")), at)
+    }
+
+    fn ask(at: SocketAddr, request: &str) -> String {
+        let mut socket = TcpStream::connect(at).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        let _ = socket.read_to_string(&mut answer);
+        answer
+    }
+
+    #[test]
+    fn answers() {
+        let (_server, at) = serve(|| "a 1\n".to_string());
+        let check = |request: &str, begin: &str, end: &str| {
+            let answer = ask(at, request);
+            assert!(answer.starts_with(begin) && answer.ends_with(end), "{request}: {answer}");
+        };
+        check("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK\r\n", "\r\n\r\na 1\n");
+        check("GET /metrics?x HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK\r\n", "\r\n\r\na 1\n");
+        check("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404", "see /metrics\n");
+        check("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 400", "\n");
+        check("\0\u{ff}\r\n\r\n", "HTTP/1.1 400", "\n");
+        assert_eq!(ask(at, &"x".repeat(REQUEST_BYTES_MAX + 1)), "");
+    }
+
+    /// One who asks and does not read, and one who does not ask, hold up neither others nor the end.
+    #[test]
+    fn slow_clients_wait_alone() {
+        // More than sockets hold.
+        let (server, at) = serve(|| "x".repeat(64 << 20));
+        let mut deaf = TcpStream::connect(at).unwrap();
+        deaf.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let _silent = TcpStream::connect(at).unwrap();
+        assert!(ask(at, "GET / HTTP/1.1\r\n\r\n").ends_with("see /metrics\n"));
+        let (done, wait) = channel();
+        std::thread::spawn(move || {
+            drop(server);
+            done.send(()).unwrap();
+        });
+        wait.recv_timeout(Duration::from_secs(120)).expect("the end waits for nobody");
+        // It was there all the while.
+        deaf.set_nonblocking(true).unwrap();
+        assert!(deaf.read(&mut [0; 16]).is_ok_and(|count| count > 0));
+    }
+}
