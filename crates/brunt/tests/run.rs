@@ -175,6 +175,12 @@ fn verify_finds_lost_writes() {
     // The second run wrote over the first one's blocks, so its journal is the one that counts.
     let journal = journals.join("run-1");
     let device = format!("file:{}", disk.display());
+    // The folder of all runs is a likely mistake: the advice names the folder of one.
+    let folder = journal.parent().expect("a folder");
+    let told = brunt(&["verify", folder.to_str().expect("a plain path"), &device]);
+    assert_eq!(told.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(said.contains(&format!("such as {}", journal.display())), "{said}");
     let judge = || brunt(&["--json", "verify", journal.to_str().expect("a plain path"), &device]);
     let good = judge();
     assert!(good.status.success() && json(&good)["kept"].as_u64() > Some(100), "{good:?}");

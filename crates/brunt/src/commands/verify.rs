@@ -1,7 +1,7 @@
 //! `brunt verify`: after a crash of the target, checks a device against the journals of acknowledged writes.
 //! `brunt-load` does the checking.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use brunt_core::units::format_size;
 use brunt_load::block::audit::{Audit, audit, journals_in};
@@ -37,12 +37,17 @@ impl Subcommand for Verify {
     fn run(self, output: &Output) -> Done {
         let journals = journals_in(&self.journals).map_err(Failure::usage)?;
         if journals.is_empty() {
-            return Err(Failure::usage(format!("{} holds no journals", self.journals.display()))
-                .advise("give the folder of one run, such as FOLDER/run-0"));
+            let advice = match a_run_in(&self.journals) {
+                Some(run) => format!("give the folder of one run, such as {}", run.display()),
+                None => "give the folder of one run, such as FOLDER/run-0".to_string(),
+            };
+            let what = format!("{} holds no journals", self.journals.display());
+            return Err(Failure::usage(what).advise(advice));
         }
         let backend = devices::open(&self.device, true)?;
         let verdict = audit(backend.as_ref(), &journals).map_err(Failure::failed)?;
         let line = |what: &str, blocks: u64| output.line(format_args!("{what:<34}{blocks:>12}"));
+        output.line(format_args!("{:<34}{:>12}", "found", "blocks"));
         line("acknowledged, there", verdict.kept);
         line("acknowledged and stable, LOST", verdict.lost);
         line("acknowledged, not flushed, gone", verdict.lost_unflushed);
@@ -75,6 +80,14 @@ impl Subcommand for Verify {
             )),
         }
     }
+}
+
+/// The newest folder in this one that holds journals: the last run wrote over what those before it wrote.
+fn a_run_in(folder: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(folder).ok()?.filter_map(Result::ok);
+    let runs = entries.map(|entry| entry.path()).filter(|path| path.is_dir());
+    let runs = runs.filter(|run| journals_in(run).is_ok_and(|journals| !journals.is_empty()));
+    runs.max_by_key(|run| run.metadata().and_then(|metadata| metadata.modified()).ok())
 }
 
 fn json(verdict: &Audit) -> serde_json::Value {

@@ -270,7 +270,7 @@ fn write_ranking(o: &mut String, title: &str, ranking: &Ranking, is_answered: bo
     }
     let _ = writeln!(
         o,
-        "\nHottest of {} {title}\n  the top 25 take {:.0} % of operations, {:.0} % of bytes",
+        "\nHottest {title}, of {}\n  the top 25 take {:.0} % of operations, {:.0} % of bytes",
         ranking.count,
         100.0 * ranking.top25_operations_share,
         100.0 * ranking.top25_bytes_share
