@@ -1,5 +1,5 @@
-//! Generates captures for users who have none: real NFSv3 messages ([`super::messages`]) on generated TCP
-//! connections. Four clients at four addresses, segments as long as the MTU allows, messages of different
+//! Generates captures for users who have none: real NFSv3 messages ([`super::messages`]), or iSCSI
+//! ([`super::scsi`]), on generated TCP connections. Four clients at four addresses, segments as long as the MTU allows, messages of different
 //! connections interleaved. The one rule: the same kind and count always give the same file.
 
 use std::collections::VecDeque;
@@ -12,6 +12,7 @@ use brunt_wire::nfs::v3::Procedure;
 use brunt_wire::pcap::{CapturedPacket, LinkType};
 
 use super::messages::{CallAndReply, exchanges};
+use super::scsi;
 use crate::BenchError;
 
 const CLIENTS: usize = 4;
@@ -38,6 +39,8 @@ pub enum CaptureContent {
     Large,
     /// All procedures that the piece has, as often as it has them.
     Small,
+    /// The same as the first over iSCSI, without GETATTR: READ and WRITE of 64 KiB, SYNCHRONIZE CACHE.
+    Scsi,
 }
 
 /// Writes a capture with `calls` calls and their replies.
@@ -97,6 +100,16 @@ struct Connection {
     identification: [u16; 2],
 }
 
+impl Connection {
+    /// An iSCSI session begins.
+    fn log_in(&mut self) {
+        let (request, response) = scsi::login(self.number);
+        for (from_server, bytes) in [(false, request), (true, response)] {
+            self.segments.push_back(Segment { from_server, flags: PUSH_ACK, bytes });
+        }
+    }
+}
+
 impl Composer {
     fn run(&mut self, calls: u64) -> io::Result<()> {
         let mut connections: Vec<Connection> = (0..CLIENTS)
@@ -112,6 +125,9 @@ impl Composer {
                 identification: [0; 2],
             })
             .collect();
+        if self.load == CaptureContent::Scsi {
+            connections.iter_mut().for_each(Connection::log_in);
+        }
         while !connections.is_empty() {
             let index = self.random.below(connections.len() as u64) as usize;
             let connection = &mut connections[index];
@@ -132,7 +148,7 @@ impl Composer {
 
     /// The next message of a connection; `false` when it has said everything.
     fn advance(&mut self, connection: &mut Connection) -> bool {
-        let (depth, at_once) = if self.load == CaptureContent::Large { (4, 1) } else { (16, 3) };
+        let (depth, at_once) = if self.load == CaptureContent::Small { (16, 3) } else { (4, 1) };
         let waiting = connection.replies.len();
         let call = connection.calls_left > 0 && waiting < depth && (waiting == 0 || self.random.chance(0.5));
         let mut stream = Vec::new();
@@ -142,12 +158,12 @@ impl Composer {
                 connection.xid = connection.xid.wrapping_add(1);
                 connection.calls_left -= 1;
                 let (call, reply) = self.exchange(connection.xid);
-                mark(&mut stream, &call);
+                self.mark(&mut stream, &call);
                 connection.replies.push_back(reply);
             }
         } else {
             let Some(reply) = connection.replies.pop_front() else { return false };
-            mark(&mut stream, &reply);
+            self.mark(&mut stream, &reply);
         }
         let segments = stream.chunks(self.mss);
         let long = segments.len() > 1;
@@ -164,6 +180,14 @@ impl Composer {
         true
     }
 
+    /// A message, in RPC behind its record mark (RFC 5531, 11).
+    fn mark(&self, stream: &mut Vec<u8>, message: &[u8]) {
+        if self.load != CaptureContent::Scsi {
+            stream.extend_from_slice(&(1 << 31 | message.len() as u32).to_be_bytes());
+        }
+        stream.extend_from_slice(message);
+    }
+
     fn exchange(&mut self, xid: u32) -> (Vec<u8>, Vec<u8>) {
         // Few files are asked for most of the time.
         let files = (64.0 * self.random.unit().powi(3)) as u32;
@@ -172,6 +196,7 @@ impl Composer {
                 let index = self.random.below(self.exchanges.len() as u64) as usize;
                 return self.exchanges[index].varied(xid, files);
             }
+            CaptureContent::Scsi => return self.scsi_exchange(xid),
             CaptureContent::Large => match self.random.below(100) {
                 0..=48 => Procedure::Read,
                 49..=97 => Procedure::Write,
@@ -190,6 +215,19 @@ impl Composer {
             Procedure::Read => exchange.read(xid, files, offset, &self.data),
             Procedure::Write => exchange.write(xid, files, offset, &self.data),
             _ => exchange.varied(xid, files),
+        }
+    }
+
+    fn scsi_exchange(&mut self, tag: u32) -> (Vec<u8>, Vec<u8>) {
+        self.fill();
+        let mut offset = self.random.below(FILE_BYTES / DATA_BYTES as u64) * DATA_BYTES as u64;
+        if self.random.chance(0.1) {
+            offset += self.random.below((DATA_BYTES / BLOCK_BYTES) as u64) * BLOCK_BYTES as u64;
+        }
+        match self.random.below(100) {
+            0..=48 => scsi::read(tag, offset, &self.data),
+            49..=97 => scsi::write(tag, offset, &self.data),
+            _ => scsi::flush(tag),
         }
     }
 
@@ -220,7 +258,7 @@ impl Composer {
         let len = segment.bytes.len() as u32 + u32::from(segment.flags & SYN != 0);
         connection.seq[from] = seq.wrapping_add(len);
         connection.identification[from] = connection.identification[from].wrapping_add(1);
-        let ends = End::both(connection.number);
+        let ends = End::both(connection.number, self.load);
         let (source, destination) = (ends[from], ends[1 - from]);
         let frame = &mut self.frame;
         frame.clear();
@@ -273,18 +311,13 @@ struct End {
 
 impl End {
     /// Client and server of connection `number`: each has its own two addresses.
-    fn both(number: u8) -> [End; 2] {
+    fn both(number: u8, load: CaptureContent) -> [End; 2] {
+        let port = if load == CaptureContent::Scsi { 3260 } else { 2049 };
         [
             End { mac: [2, 0, 0, 0, 0, 2], address: [10, 99, 0, 2 + number], port: 700 + u16::from(number) },
-            End { mac: [2, 0, 0, 0, 0, 1], address: [10, 99, 0, 100 + number], port: 2049 },
+            End { mac: [2, 0, 0, 0, 0, 1], address: [10, 99, 0, 100 + number], port },
         ]
     }
-}
-
-/// A message behind its record mark (RFC 5531, 11).
-fn mark(stream: &mut Vec<u8>, message: &[u8]) {
-    stream.extend_from_slice(&(1 << 31 | message.len() as u32).to_be_bytes());
-    stream.extend_from_slice(message);
 }
 
 /// Adds words of 16 bits up (RFC 1071).
@@ -335,6 +368,10 @@ mod tests {
             let moved = report.profile.read.bytes + report.profile.write.bytes;
             assert!(moved % DATA_BYTES as u64 == 0 && moved > 90 * DATA_BYTES as u64, "{moved}");
         }
+        let report = check(CaptureContent::Scsi, 1500, 101);
+        let moved = report.profile.read.bytes + report.profile.write.bytes;
+        assert!(moved % DATA_BYTES as u64 == 0 && moved > 90 * DATA_BYTES as u64, "{moved}");
+        assert!(report.by_operation.iter().all(|row| row.name.starts_with("SCSI ")));
         let report = check(CaptureContent::Small, 1500, 2000);
         assert!(report.by_operation.len() >= 15 && report.files.count > 100);
     }

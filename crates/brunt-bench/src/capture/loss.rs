@@ -35,9 +35,10 @@ pub fn run(
     scratch: &Scratch,
     output: &dyn Console,
 ) -> BenchResult {
-    let programs = present(output);
+    let all = present(output);
     let (mut tables, mut invented) = (Vec::new(), Vec::new());
     for subject in subjects {
+        let programs: Vec<Program> = all.iter().filter(|program| program.reads(subject)).copied().collect();
         output.line(format_args!("{}: {} packets, {} calls", subject.name, subject.packets, subject.calls));
         output.line(format_args!(
             "  {:>6} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}",

@@ -8,6 +8,7 @@ mod messages;
 mod over_time;
 mod programs;
 mod replay;
+mod scsi;
 mod speed;
 mod subject;
 
@@ -23,9 +24,9 @@ use subject::{Made, SubjectCapture};
 /// Measure analysis and trace beside tshark and nfstrace, or send a capture out of an interface
 #[derive(Clone, Debug)]
 pub struct CaptureBench {
-    /// Capture files: pcap or pcapng, plain, gzip or zstd. Without one, captures of three kinds are made
-    /// for the time of the run (3.4 GB in all, or a tenth of it with --quick): 64 KiB READ and WRITE with
-    /// an MTU of 1500 and of 9000, and small operations.
+    /// Capture files: pcap or pcapng, plain, gzip or zstd. Without one, captures of four kinds are made
+    /// for the time of the run (4.8 GB in all, or a tenth of it with --quick): 64 KiB READ and WRITE of NFS with
+    /// an MTU of 1500 and of 9000, small operations, and 64 KiB READ and WRITE of iSCSI.
     pub files: Vec<PathBuf>,
 
     /// Rounds; each measures everybody in turn, and medians are over rounds

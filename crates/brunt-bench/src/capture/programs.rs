@@ -11,6 +11,7 @@ use brunt_core::Spent;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
+use super::subject::SubjectCapture;
 use crate::BenchError;
 use crate::peers;
 use crate::scratch::Scratch;
@@ -90,6 +91,11 @@ impl Program {
             Program::Nfstrace => (!peers::have("nfstrace") || !Path::new(BREAKDOWN).is_file())
                 .then(|| format!("nfstrace with {BREAKDOWN} is not installed (Debian package nfstrace)")),
         }
+    }
+
+    /// Whether it finds operations in such a capture. nfstrace knows NFS only, and tshark is asked for fields of NFS.
+    pub fn reads(self, subject: &SubjectCapture) -> bool {
+        !subject.scsi || matches!(self, Program::Analyses | Program::Trace)
     }
 
     /// How many cores it may use; `None` is all.

@@ -53,9 +53,10 @@ pub fn run(
     scratch: &Scratch,
     output: &dyn Console,
 ) -> BenchResult {
-    let programs = present(output);
+    let all = present(output);
     let mut tables = Vec::new();
     for subject in subjects {
+        let programs: Vec<Program> = all.iter().filter(|program| program.reads(subject)).copied().collect();
         output.line(format_args!(
             "{}: {:.0} MB in {} packets, {} calls",
             subject.name,

@@ -68,8 +68,10 @@ pub struct SubjectCapture {
     pub wire_bytes: u64,
     /// The longest of them.
     pub packet_bytes_max: u32,
-    /// RPC calls in it.
+    /// RPC calls and SCSI commands in it.
     pub calls: u64,
+    /// Whether those are SCSI commands, mostly: programs that know NFS only are left out.
+    pub scsi: bool,
     /// Whether it was made for the run: then nothing in it was sent twice.
     pub made: bool,
 }
@@ -99,9 +101,10 @@ impl SubjectCapture {
                 packet_bytes_max = packet_bytes_max.max(packet.wire_len);
             }
         }
-        let calls = calls_of(&path)?;
+        let (calls, scsi) = calls_of(&path)?;
         if calls == 0 {
-            return Err(BenchError::usage(format!("{}: no RPC call was found in it", path.display())));
+            let what = "no RPC call and no SCSI command was found in it";
+            return Err(BenchError::usage(format!("{}: {what}", path.display())));
         }
         let file_bytes = fs::metadata(&path).map_err(BenchError::failed)?.len();
         Ok(SubjectCapture {
@@ -112,6 +115,7 @@ impl SubjectCapture {
             wire_bytes,
             packet_bytes_max,
             calls,
+            scsi: scsi > calls / 2,
             made: false,
         })
     }
@@ -132,16 +136,19 @@ impl SubjectCapture {
     }
 }
 
-fn calls_of(path: &Path) -> Result<u64, BenchError> {
-    struct Nothing;
-    impl brunt_capture::Sink for Nothing {
-        fn on_operation(&mut self, _: &brunt_capture::Operation<'_>) {}
+/// Calls and commands, and how many of them are commands.
+fn calls_of(path: &Path) -> Result<(u64, u64), BenchError> {
+    struct Commands(u64);
+    impl brunt_capture::Sink for Commands {
+        fn on_operation(&mut self, operation: &brunt_capture::Operation<'_>) {
+            self.0 += u64::from(operation.rpc().is_none());
+        }
         fn on_checksums(&mut self, _: &brunt_capture::ChecksumRun<'_>) {}
     }
     let limits = brunt_capture::Limits::default();
-    let outcome = brunt_capture::run_file(path, Nothing, limits, || false).map_err(BenchError::usage)?;
+    let outcome = brunt_capture::run_file(path, Commands(0), limits, || false).map_err(BenchError::usage)?;
     let ledger: Ledger = outcome.ledger;
-    Ok(ledger.calls)
+    Ok((ledger.calls, outcome.sink.0))
 }
 
 /// Whether a file is classic pcap as it stands: what every program reads.
@@ -199,7 +206,7 @@ pub struct Made {
 
 impl Made {
     /// All of them: as many calls as the captures had that the goals were set on.
-    pub const ALL: [Made; 3] = [
+    pub const ALL: [Made; 4] = [
         Made {
             name: "64 KiB READ and WRITE, MTU 1500",
             load: CaptureContent::Large,
@@ -213,13 +220,23 @@ impl Made {
             calls: 20_000,
         },
         Made { name: "small operations, MTU 1500", load: CaptureContent::Small, mtu: 1500, calls: 1_000_000 },
+        Made {
+            name: "64 KiB READ and WRITE over iSCSI, MTU 1500",
+            load: CaptureContent::Scsi,
+            mtu: 1500,
+            calls: 20_000,
+        },
     ];
 
     /// Makes it; a tenth of it for a look.
     pub fn subject(&self, scratch: &Scratch, quick: bool) -> Result<SubjectCapture, BenchError> {
         let path = scratch.join(&format!(
             "{}-{}.pcap",
-            if self.load == CaptureContent::Large { "large" } else { "small" },
+            match self.load {
+                CaptureContent::Large => "large",
+                CaptureContent::Small => "small",
+                CaptureContent::Scsi => "iscsi",
+            },
             self.mtu
         ));
         compose(&path, self.load, self.mtu, if quick { self.calls / 10 } else { self.calls })?;
