@@ -1,10 +1,11 @@
 //! One direction of an iSCSI connection as PDUs (RFC 7143, 11.2): where headers are, which bytes are data, and the way
 //! back after a gap or into a session that began before the capture. Fed by [`super::Iscsi`] with bytes, asked for one
 //! event after another. The one rule: after a search a PDU counts only when something else speaks for it: a task that
-//! waits, the end of its segment, or a credible header right behind it.
+//! waits, the beginning of its segment (of a command whose lengths agree), its end, or a header right behind it.
 
 use brunt_wire::iscsi::digest::digest;
 use brunt_wire::iscsi::pdu::{self, BHS_BYTES, Bhs, DIGEST_BYTES, FLAG_FINAL, Opcode, RESERVED_TAG, padded};
+use brunt_wire::scsi::cdb::{Transfer, op};
 
 /// The longest data segment that is believed: targets and initiators announce 256 KiB, and seldom 1 MiB or more.
 const DATA_BYTES_MAX: usize = 8 << 20;
@@ -296,10 +297,12 @@ impl Half {
                 self.doubtful = true;
                 self.searched = 0;
             }
-            self.searched += 1;
-            self.searched_all += 1;
-            self.window.copy_within(1.., 0);
-            self.have -= 1;
+            // At once to the next place in the window where a header can begin.
+            let passed = (1..BHS_BYTES).find(|at| may_begin(&self.window[*at..])).unwrap_or(BHS_BYTES);
+            self.searched += passed as u64;
+            self.searched_all += passed as u64;
+            self.window.copy_within(passed.., 0);
+            self.have -= passed;
             return false;
         }
         // Where a header is now says what was between the last data and it.
@@ -322,7 +325,9 @@ impl Half {
         let known =
             matches!(bhs.kind(), Opcode::DataIn | Opcode::DataOut | Opcode::R2t | Opcode::ScsiResponse)
                 && waits(bhs.initiator_task_tag.get());
-        let counts = self.phase == Phase::Header || known || ends_here || is_behind_digest;
+        // A command that begins with its segment, and asks for as many bytes as it has blocks of.
+        let begins_here = self.pdu.at == 0 && bhs.kind() == Opcode::ScsiCommand && is_consistent(&bhs);
+        let counts = self.phase == Phase::Header || known || ends_here || begins_here || is_behind_digest;
         self.pdu = Pdu { bhs, whole: true, counts, len: (BHS_BYTES + left) as u32, ..self.pdu };
         self.doubtful = !counts;
         self.phase = Phase::Body;
@@ -357,6 +362,28 @@ impl Half {
             }
         }
     }
+}
+
+/// Whether a header may begin with these bytes: most others are passed over by their first five.
+fn may_begin(bytes: &[u8]) -> bool {
+    let opcode = bytes[0] & 0x3f;
+    let is_opcode = bytes[0] & 0x80 == 0 && matches!(opcode, 0..=6 | 0x10 | 0x20..=0x26 | 0x31 | 0x32 | 0x3f);
+    let is_final = opcode & 0x1f > 0 || bytes.get(1).is_none_or(|flags| *flags == FLAG_FINAL);
+    is_opcode && is_final && bytes.get(4).is_none_or(|words| *words <= AHS_WORDS_MAX)
+}
+
+/// Whether a command reads or writes blocks of a length that blocks have.
+fn is_consistent(bhs: &Bhs) -> bool {
+    let command = pdu::ScsiCommand::view(bhs);
+    let blocks = match command.cdb[0] {
+        op::READ_10 | op::READ_12 | op::READ_16 | op::WRITE_10 | op::WRITE_12 | op::WRITE_16 => {
+            Transfer::decode(&command.cdb).blocks
+        }
+        _ => return false,
+    };
+    let bytes = command.expected_data_transfer_length.get();
+    let is_length = |bytes| matches!(bytes, 512 | 520 | 528 | 2048 | 4096 | 4160 | 8192);
+    blocks > 0 && bytes.is_multiple_of(blocks) && is_length(bytes / blocks)
 }
 
 /// Whether a digest follows a header, if enough is at hand to tell.
