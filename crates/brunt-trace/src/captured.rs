@@ -95,6 +95,12 @@ impl CommandDetails {
         Ok(CommandDetails { commands, extents, ..CommandDetails::default() })
     }
 
+    /// Parts that could not be read: what they say of commands is missing.
+    pub fn damaged(&self) -> usize {
+        let tables = [&self.commands, &self.extents];
+        tables.into_iter().flatten().map(|reader| reader.damaged().len()).sum()
+    }
+
     /// Reads on until so many more rows are known.
     pub fn advance(&mut self, rows: u64) -> Result<(), TraceError> {
         self.wanted += rows;

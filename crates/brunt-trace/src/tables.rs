@@ -164,8 +164,8 @@ impl RequestSource for TableSource {
     ) -> Result<bool, TraceError> {
         let Some(batch) = self.reader.next_batch()? else {
             // A damaged part was left out; its rows are as many as nobody knows, and count as one.
-            let parts =
-                self.reader.damaged().len() - std::mem::replace(&mut self.parts, self.reader.damaged().len());
+            let known = self.reader.damaged().len() + self.details.damaged();
+            let parts = known - std::mem::replace(&mut self.parts, known);
             damaged.extend((0..parts).map(|_| DamagedRow { row: self.row + 1 }));
             return Ok(false);
         };

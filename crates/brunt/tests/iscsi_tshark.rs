@@ -325,6 +325,11 @@ fn unmaps_are_replayed() {
         let ops = replayed["run"]["ops"].as_array().unwrap();
         let unmap = ops.iter().find(|op| op["op"] == "unmap").expect("it was sent");
         assert_eq!((&unmap["completed"], &unmap["bytes"]), (&json!(1), &json!(65_536)), "{name}");
+        // What a part of commands says that cannot be read is missed, and that is counted.
+        let part = std::fs::read_dir(trace.join("scsi_commands")).unwrap().next().unwrap().unwrap().path();
+        std::fs::write(part, b"PAR1 but no more").unwrap();
+        let info = json(brunt().args(["trace", "info", "--json"]).arg(&trace));
+        assert_eq!((info["damaged"].as_u64(), info["ops"].get("unmap")), (Some(2), None), "{name}");
         checked += 1;
     }
     assert_eq!(checked, 4);
