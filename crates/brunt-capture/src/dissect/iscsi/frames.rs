@@ -11,6 +11,8 @@ use brunt_wire::scsi::cdb::{Transfer, op};
 const DATA_BYTES_MAX: usize = 8 << 20;
 /// Additional header segments in four-byte words: a CDB of 260 bytes and a bidirectional length (11.2.2).
 const AHS_WORDS_MAX: u8 = 66;
+/// The longest data segment of other PDUs in a search: MaxRecvDataSegmentLength where nothing was said (13.12).
+const TEXT_BYTES_MAX: usize = 8 << 10;
 /// Bytes that are searched before the connection is anybody's who wants it.
 const SEARCH_BYTES_MAX: u64 = 1 << 20;
 
@@ -290,7 +292,8 @@ impl Half {
     fn begin(&mut self, rest: &[u8], digests: &mut Digests, waits: &impl Fn(u32) -> bool) -> bool {
         let bhs = *Bhs::peek(&self.window).expect("48 bytes");
         let is_due = self.phase == Phase::Header && !self.doubtful && digests.are_known();
-        if !(is_credible(&bhs) || is_due && is_possible(&bhs)) {
+        let is_likely = is_credible(&bhs) && (self.phase == Phase::Header || is_search_worthy(&bhs));
+        if !(is_likely || is_due && is_possible(&bhs)) {
             // One byte further.
             if self.phase == Phase::Header {
                 self.phase = Phase::Search;
@@ -362,6 +365,16 @@ impl Half {
             }
         }
     }
+}
+
+/// Whether a search may stop at a credible header. Little of text, logins and NOPs is reserved, and they are short: what
+/// looks like a long one in data would have megabytes passed over.
+fn is_search_worthy(bhs: &Bhs) -> bool {
+    let is_io = matches!(
+        bhs.kind(),
+        Opcode::ScsiCommand | Opcode::DataOut | Opcode::DataIn | Opcode::R2t | Opcode::ScsiResponse
+    );
+    is_io || bhs.data_len() <= TEXT_BYTES_MAX
 }
 
 /// Whether a header may begin with these bytes: most others are passed over by their first five.
