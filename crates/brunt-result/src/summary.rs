@@ -46,7 +46,7 @@ pub struct Summary {
 }
 
 /// A point of the experiment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PointSummary {
     /// Target, workload and the value on each axis.
     pub label: String,

@@ -18,16 +18,6 @@ pub(super) fn any(summary: &Summary) -> bool {
     summary.points.iter().any(|point| !point.phases.is_empty())
 }
 
-/// A phase in a word or two.
-pub(super) fn name(phase: &PhaseOverRuns) -> String {
-    match phase.kind {
-        PhaseKind::Before => "before".into(),
-        PhaseKind::During => format!("during {}", phase.faults.join(" and ")),
-        PhaseKind::Between => "between".into(),
-        PhaseKind::After => "after".into(),
-    }
-}
-
 /// From when until when, in seconds of a run.
 fn when(phase: &PhaseOverRuns) -> String {
     // Faults come milliseconds late; a tenth is what a reader compares with the experiment.
@@ -39,7 +29,7 @@ fn when(phase: &PhaseOverRuns) -> String {
 fn name_with_doubt(phase: &PhaseOverRuns) -> String {
     let doubt =
         if phase.intervals == 0 { ", shorter than an interval: mixed with what is beside it" } else { "" };
-    format!("{}{doubt}", name(phase))
+    format!("{}{doubt}", phase.name())
 }
 
 /// The cost of the one fault that a phase is under.

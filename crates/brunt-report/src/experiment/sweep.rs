@@ -6,7 +6,6 @@ use brunt_result::statistics::Estimate;
 use brunt_result::summary::PointSummary;
 
 use super::knee;
-use super::phases;
 use super::points::{Line, Points, told};
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
@@ -199,7 +198,7 @@ fn all_phases<'a>(points: &Points<'a>) -> Vec<Phase<'a>> {
     let phase = |(index, phase): (usize, &'a PhaseOverRuns)| {
         let same = |other: &&PhaseOverRuns| (other.kind, &other.faults) == (phase.kind, &phase.faults);
         let nth = most.phases[..index].iter().filter(same).count();
-        Phase { kind: phase.kind, faults: &phase.faults, nth, name: phases::name(phase) }
+        Phase { kind: phase.kind, faults: &phase.faults, nth, name: phase.name() }
     };
     most.phases.iter().enumerate().map(phase).collect()
 }
@@ -211,7 +210,8 @@ fn rows(points: &Points<'_>, figure: &Figure) -> Vec<(String, Estimate)> {
         match point.phases.is_empty() {
             true => vec![(name, (figure.get)(point))],
             false => {
-                let of = |phase| (format!("{name}, {}", phases::name(phase)), (figure.in_phase)(phase));
+                let of =
+                    |phase: &PhaseOverRuns| (format!("{name}, {}", phase.name()), (figure.in_phase)(phase));
                 point.phases.iter().map(of).collect()
             }
         }

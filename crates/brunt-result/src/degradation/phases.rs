@@ -82,6 +82,18 @@ pub struct PhaseOverRuns {
     pub failed_share: Option<Estimate>,
 }
 
+impl PhaseOverRuns {
+    /// In a word or two.
+    pub fn name(&self) -> String {
+        match self.kind {
+            PhaseKind::Before => "before".into(),
+            PhaseKind::During => format!("during {}", self.faults.join(" and ")),
+            PhaseKind::Between => "between".into(),
+            PhaseKind::After => "after".into(),
+        }
+    }
+}
+
 /// The phases of one run with these intervals and faults; none without faults.
 pub fn phases(series: &[IntervalFigures], faults: &[(&str, FaultSpan)]) -> Vec<PhaseFigures> {
     let series: Vec<IntervalFigures> = series.iter().filter(|one| one.end_s > one.start_s).copied().collect();

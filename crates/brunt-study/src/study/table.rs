@@ -10,7 +10,7 @@ use brunt_result::choice::RingMode;
 
 use crate::experiment::{Experiment, Plan};
 use crate::fault::{Overlap, Together, overlaps};
-use brunt_result::degradation::{OverRuns, ResponseOverRuns, runs_without};
+use brunt_result::degradation::{OverRuns, PhaseOverRuns, ResponseOverRuns, runs_without};
 use brunt_result::drift::drift;
 use brunt_result::noise::NoiseShare;
 use brunt_result::probe::ProbeRecord;
@@ -24,29 +24,34 @@ const LABEL: usize = 21;
 /// Notes of probes that are shown; all are in the summary.
 const NOTES_MAX: usize = 5;
 
+fn row(cells: [&str; 8]) -> String {
+    let [label, rate, rate_width, bytes, mean, p99, p99_width, service] = cells;
+    format!("{label:<LABEL$}{rate:>11}{rate_width:>5}{bytes:>9}{mean:>10}{p99:>10}{p99_width:>5}{service:>9}")
+}
+
 /// The table at the end of `brunt run`, 80 columns wide at most. Response times are from
 /// the intended time with retries, the service time is from the last sending. Each figure is the mean over runs of
 /// each run's own, also a p99, and ± is half of the 95 % interval of that mean. A load of several kinds of operations has a row for each below its own.
+/// Of a point with faults, before, during and after them lead, as on the page.
 pub fn table(summary: &Summary) -> Vec<String> {
-    let row = |cells: [&str; 8]| {
-        let [label, rate, rate_width, bytes, mean, p99, p99_width, service] = cells;
-        format!(
-            "{label:<LABEL$}{rate:>11}{rate_width:>5}{bytes:>9}{mean:>10}{p99:>10}{p99_width:>5}{service:>9}"
-        )
-    };
     let mut lines = vec![
         row(["", "", "", "", "response", "", "", "service"]),
         row(["", "requests/s", "±", "MB/s", "mean us", "p99 us", "±", "p99 us"]),
     ];
     for point in &summary.points {
         let mut label = cut(&point.label);
-        if label.chars().count() > LABEL {
+        if label.chars().count() > LABEL || !point.phases.is_empty() {
             lines.push(std::mem::take(&mut label));
         }
         let Some(requests) = point.requests_per_second else {
             lines.push(format!("{label:<LABEL$}  no complete run"));
             continue;
         };
+        // An average over healthy and broken time is neither.
+        if !point.phases.is_empty() {
+            lines.extend(point.phases.iter().flat_map(of_phase));
+            label = "  whole run".into();
+        }
         lines.push(row([
             &label,
             &format!("{:.0}", requests.mean),
@@ -83,6 +88,10 @@ pub fn table(summary: &Summary) -> Vec<String> {
     }
     if summary.points.iter().any(|point| point.requests_per_second.is_some()) {
         lines.push("means over runs, ± half of the 95% confidence interval".into());
+    }
+    if summary.points.iter().any(|point| !point.phases.is_empty()) {
+        lines.push("before, during, after: of whole intervals, p99 is the median of theirs;".into());
+        lines.push("'whole run' is the average over healthy and broken time".into());
     }
     // With a precision there may be more than were asked for.
     let few = summary.points.iter().all(|point| point.runs.len() < RUNS_MIN);
@@ -129,6 +138,27 @@ fn too_noisy(point: &PointSummary) -> Option<String> {
     let rate = noisy("", point.requests_per_second);
     let (what, half, wanted) = rate.or_else(|| noisy("p99 ", point.response_p99_us))?;
     Some(format!("  {what}too noisy to compare: ± {half:.0}%; longer runs, or about {wanted} of them"))
+}
+
+/// The row of one phase of a point with faults, after its name if that is long.
+fn of_phase(phase: &PhaseOverRuns) -> Vec<String> {
+    let mean = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.mean);
+    let mut lines = Vec::new();
+    let mut label = cut(&format!("  {}", phase.name()));
+    if label.chars().count() > LABEL {
+        lines.push(std::mem::take(&mut label));
+    }
+    lines.push(row([
+        &label,
+        &mean(phase.requests_per_second).map_or("-".into(), |rate| format!("{rate:.0}")),
+        &width(phase.requests_per_second),
+        &or_dash(mean(phase.bytes_per_second).map(|bytes| bytes / 1e6)),
+        &or_dash(mean(phase.response_mean_us)),
+        &or_dash(mean(phase.response_p99_us)),
+        &width(phase.response_p99_us),
+        "-",
+    ]));
+    lines
 }
 
 /// The row of one kind of operation.
@@ -420,6 +450,47 @@ mod tests {
         assert!(table(&summary).iter().all(|line| line.chars().count() <= WIDTH));
         summary.experiment.repetitions = 4;
         assert!(!table(&summary).join("\n").contains("repetitions"));
+    }
+
+    /// A point with faults leads with its phases, each in its own row, and the average over all of them comes last.
+    #[test]
+    fn phases_lead() {
+        use brunt_result::degradation::PhaseKind;
+        let estimate = |mean: f64| Some(Estimate { mean, low: Some(mean), high: Some(mean), runs: 4 });
+        let phase = |kind, fault: &str, rate| PhaseOverRuns {
+            kind,
+            faults: if fault.is_empty() { Vec::new() } else { vec![fault.into()] },
+            requests_per_second: estimate(rate),
+            ..PhaseOverRuns::default()
+        };
+        let long = "a delay of the wide-area network";
+        let point = PointSummary {
+            label: "disk".into(),
+            requests_per_second: estimate(1555.0),
+            phases: vec![
+                phase(PhaseKind::Before, "", 2001.0),
+                phase(PhaseKind::During, long, 111.0),
+                phase(PhaseKind::After, "", 2002.0),
+            ],
+            ..PointSummary::default()
+        };
+        let summary = Summary {
+            format: brunt_result::summary::FORMAT,
+            brunt: String::new(),
+            complete: true,
+            trouble: None,
+            experiment: brunt_result::experiment::ExperimentSummary::default(),
+            points: vec![point],
+        };
+        let lines = table(&summary);
+        let place = |part: &str| {
+            let found = lines.iter().position(|line| line.contains(part));
+            found.unwrap_or_else(|| panic!("{part} in {lines:#?}"))
+        };
+        let order = ["disk", "before ", "during a delay", "111", "after ", "whole run "].map(place);
+        assert!(order.is_sorted() && lines[place("whole run ")].contains("1555"), "{lines:#?}");
+        assert!(lines[place("before ")].contains("2001") && lines[place("after ")].contains("2002"));
+        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:#?}");
     }
 
     /// What a fault cost fits a terminal, whatever it was, and says what is known and what is not.
