@@ -16,6 +16,28 @@ pub const NANOS_MAX: u64 = 1 << 43;
 /// 0.1 % of its latencies wide. Below 2048 ns each nanosecond has its own, and below 1024 ns they are one octave.
 const OCTAVE: usize = 1024;
 
+/// Most latencies of a histogram that is read: a million a second for nine years. 65,536 of them can be merged before
+/// a count of 64 bits is full.
+pub const COUNT_READ_MAX: u64 = 1 << 48;
+
+/// Why what was read is no histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HistogramError {
+    /// More than anybody could have counted.
+    #[error(
+        "a histogram of {counted} latencies and {more} more in one bucket; at most {COUNT_READ_MAX} are read"
+    )]
+    TooMany {
+        /// Of the buckets before.
+        counted: u64,
+        /// Of the one bucket.
+        more: u64,
+    },
+    /// The minimum and maximum of something, but nothing was counted, or the other way round.
+    #[error("a histogram's minimum and maximum are not its counts'")]
+    Ends,
+}
+
 /// Counts by latency, with exact count, sum, minimum and maximum.
 ///
 /// Buckets are linear within an octave, as HdrHistogram's with three significant digits are. Only the octaves from
@@ -64,17 +86,21 @@ impl Histogram {
         self.max = self.max.max(latency.0);
     }
 
-    /// Counts a bucket read from a file, whose counts may be anything. The sum, minimum and maximum are then those
-    /// of the bucket's edge, 0.1 % off at most.
-    pub fn record_bucket(&mut self, latency: Nanos, count: u64) {
+    /// Counts a bucket read from a file or a peer. The sum, minimum and maximum are then those of the bucket's edge,
+    /// 0.1 % off at most.
+    ///
+    /// # Errors
+    /// All counts together are more than [`COUNT_READ_MAX`]; this one is not counted.
+    pub fn record_bucket(&mut self, latency: Nanos, count: u64) -> Result<(), HistogramError> {
+        let all = self.count.checked_add(count).filter(|all| *all <= COUNT_READ_MAX);
+        self.count = all.ok_or(HistogramError::TooMany { counted: self.count, more: count })?;
         if count > 0 {
-            let counted = self.bucket(bucket_of(latency.0));
-            *counted = counted.saturating_add(count);
-            self.count = self.count.saturating_add(count);
-            self.sum = self.sum.saturating_add(u128::from(latency.0) * u128::from(count));
+            *self.bucket(bucket_of(latency.0)) += count;
+            self.sum += u128::from(latency.0) * u128::from(count);
             self.min = self.min.min(latency.0);
             self.max = self.max.max(latency.0);
         }
+        Ok(())
     }
 
     /// Asks for the counter that `latency` will change.
@@ -249,12 +275,12 @@ impl<'de> Deserialize<'de> for Histogram {
         let Sparse { sum_high, sum_low, min, max, buckets } = Sparse::deserialize(from)?;
         let mut histogram = Histogram::new();
         for (latency, count) in buckets {
-            histogram.record_bucket(Nanos(latency), count);
+            histogram.record_bucket(Nanos(latency), count).map_err(serde::de::Error::custom)?;
         }
         histogram.sum = u128::from(sum_high) << 64 | u128::from(sum_low);
         (histogram.min, histogram.max) = (min, max);
         if histogram.is_empty() != (min > max) {
-            return Err(serde::de::Error::custom("a histogram's minimum and maximum are not its counts'"));
+            return Err(serde::de::Error::custom(HistogramError::Ends));
         }
         Ok(histogram)
     }
@@ -355,7 +381,7 @@ mod tests {
         merged.merge(&second);
         merged.merge(&Histogram::new());
         let mut read = Histogram::new();
-        all.buckets().for_each(|(nanos, count)| read.record_bucket(nanos, count));
+        all.buckets().for_each(|(nanos, count)| read.record_bucket(nanos, count).unwrap());
         assert!(merged.buckets().eq(all.buckets()) && read.buckets().eq(all.buckets()));
         assert_eq!((merged.min(), merged.max(), merged.mean()), (all.min(), all.max(), all.mean()));
         let mut end = None;
@@ -390,6 +416,31 @@ mod tests {
         check(&histogram);
         let nonsense = r#"{"sum_high":0,"sum_low":5,"min":9,"max":3,"buckets":[[5,1]]}"#;
         assert!(serde_json::from_str::<Histogram>(nonsense).is_err());
+    }
+
+    /// Counts that no one can have counted are refused where they are read, before anything adds them up; what is read
+    /// can be merged many times.
+    #[test]
+    fn counts_that_overflow_are_refused() {
+        let read = |buckets: &str| {
+            let text = format!(r#"{{"sum_high":0,"sum_low":5,"min":1,"max":9000,"buckets":[{buckets}]}}"#);
+            serde_json::from_str::<Histogram>(&text)
+        };
+        let half = 1u64 << 63;
+        for buckets in [format!("[5,{half}],[9000,{half}]"), format!("[5,1],[5,{}]", u64::MAX)] {
+            let error = read(&buckets).unwrap_err().to_string();
+            assert!(error.contains("at most 281474976710656 are read"), "{error}");
+        }
+        let mut most = read(&format!("[5,{}],[9000,1]", COUNT_READ_MAX - 1)).unwrap();
+        assert_eq!(
+            most.record_bucket(Nanos(5), 1),
+            Err(HistogramError::TooMany { counted: COUNT_READ_MAX, more: 1 })
+        );
+        let again = most.clone();
+        (0..1000).for_each(|_| most.merge(&again));
+        assert_eq!(most.percentile(100.0), Some(Nanos(9000)));
+        assert!(most.share_at_or_below(Nanos(9000)) == Some(1.0) && most.count() == 1001 * COUNT_READ_MAX);
+        assert_eq!(most.counts_up_to([1 << 20].into_iter()).collect::<Vec<_>>(), [most.count()]);
     }
 
     /// A latency beyond the range is counted, and its true length is kept.

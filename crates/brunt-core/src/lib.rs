@@ -13,7 +13,7 @@ pub mod units;
 
 pub use clock::{Clock, Nanos};
 pub use cost::{ResourceUsage, Spent};
-pub use histogram::Histogram;
+pub use histogram::{COUNT_READ_MAX, Histogram, HistogramError};
 pub use prefetch::prefetch;
 pub use quantity::{Size, Span};
 pub use sketch::HyperLogLog;

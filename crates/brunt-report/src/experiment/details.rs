@@ -220,8 +220,8 @@ impl Details {
             .filter(|(point, _)| *point < distribution::POINTS_MAX)
             .map(|(point, run)| (i64::from(run.order), point))
             .collect();
-        let mut last = None;
-        read_table(folder, &histograms::TABLE, |batch| {
+        let (mut last, mut refused) = (None, None);
+        let damaged = read_table(folder, &histograms::TABLE, |batch| {
             let int = |column: &'static str| batch.ints(column);
             let (runs, trial, start, end) = (int("run"), int("trial"), int("start_ns"), int("end_ns"));
             let (high, responses) = (int("high_ns"), int("responses"));
@@ -231,7 +231,11 @@ impl Details {
                     continue;
                 }
                 if let Some(point) = points.get(&runs[row]) {
-                    self.response.entry(*point).or_default().record_bucket(Nanos(high[row] as u64), count);
+                    let response = self.response.entry(*point).or_default();
+                    if let Err(error) = response.record_bucket(Nanos(high[row] as u64), count) {
+                        refused.get_or_insert(error);
+                        continue;
+                    }
                 }
                 let run = self.runs.get_mut(&(runs[row] as u32)).filter(|run| run.whole);
                 if let (Some(run), Some(origin)) = (run, origins.get(&runs[row])) {
@@ -242,7 +246,10 @@ impl Details {
                     run.map.count(high[row] as f64 / 1e3, count);
                 }
             }
-        })
+        })?;
+        let path = folder.join(histograms::TABLE.name);
+        let refused = refused.map(|error| LakeError::Damaged { path, what: error.to_string() });
+        Ok(damaged.into_iter().chain(refused).collect())
     }
 
     fn read_probes(

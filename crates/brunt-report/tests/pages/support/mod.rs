@@ -155,7 +155,7 @@ fn time_line(seconds: u32, shift: f64, all: &mut Histogram) -> RunDetails {
         buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
         run.map.stretch(at, at + 1.0);
         for (us, count) in &buckets {
-            all.record_bucket(Nanos((us * 1e3) as u64), *count);
+            all.record_bucket(Nanos((us * 1e3) as u64), *count).unwrap();
             run.map.count(*us, *count);
         }
         let (lost, retries) = if slow > 1.0 { (12, 40) } else { (0, 0) };
