@@ -192,9 +192,11 @@ pub fn choose_ring(
         return Ok(Some(RingChoice::stated(stated)));
     }
     // Its workers are gone again as soon as they are ready: only the choice is wanted.
-    let (messages, _inbox) = MessageSender::new();
+    let (messages, inbox) = MessageSender::new();
     match load.prepare(on, &RunOrder::alone(seed), messages, stop) {
         Ok((prepared, running)) => {
+            // More workers than the inbox has room for would wait for it for ever.
+            drop(inbox);
             drop(running);
             Ok(Some(prepared.ring.unwrap_or_else(|| RingChoice::stated(RingMode::Interrupt))))
         }

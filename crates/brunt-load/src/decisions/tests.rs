@@ -46,6 +46,22 @@ fn a_load_needs_a_file_and_a_line() {
     assert_eq!(ran.unwrap().outcome.stopped, Stopped::Interrupted);
 }
 
+/// The ring of more workers than their inbox has room for is chosen, too.
+#[test]
+fn a_ring_is_chosen_for_many_workers() {
+    let many = Workload {
+        workers: 96,
+        queue_depth: 1,
+        ring: RingMode::Auto,
+        stop: requests(96),
+        ..Workload::default()
+    };
+    let stop = AtomicBool::new(false);
+    let choice =
+        choose_ring(&BlockLoad::new(many), &on("null:1MiB?delay=const:50ms,servers=96"), 1, &stop).unwrap();
+    assert_ne!(choice.unwrap().mode, RingMode::Auto);
+}
+
 #[test]
 fn a_block_load_needs_a_device() {
     let load = BlockLoad::new(Workload { stop: requests(1), ..Workload::default() });
