@@ -183,7 +183,8 @@ impl Output {
     }
 
     fn write(&self, text: std::fmt::Arguments<'_>) {
-        end_if_closed(io::stdout().write_fmt(text).and_then(|()| io::stdout().flush()));
+        // In one piece: a line-buffered stream would cost a system call for each line.
+        self.bytes(text.to_string().as_bytes());
     }
 }
 
