@@ -163,7 +163,13 @@ fn bytes_arrive_whole() {
             assert_eq!(there.packets as usize > bytes / mtu as usize, !straight, "{report:?}");
             assert_eq!(report.there.lost > 0, text == all, "{report:?}");
             if carrier == Carrier::BruntWireSize {
-                assert_eq!(report.there.frames_in, report.there.packets, "{report:?}");
+                // The last frame of a connection may be between its two counters.
+                let is_counted = || {
+                    let (_, report) = lab.reports().unwrap().remove(0);
+                    report.there.frames_in == report.there.packets
+                };
+                let mut looks = (0..100).map(|_| std::thread::sleep(Duration::from_millis(20)));
+                assert!(is_counted() || looks.any(|()| is_counted()), "{report:?}");
             }
         }
     }
