@@ -2,6 +2,7 @@
 //! compare targets with; workloads proper are `brunt-load`'s.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,9 +27,7 @@ pub fn measure(
     time: Duration,
 ) -> io::Result<RunSample> {
     let ring = Ring::new(RingConfig::default())?;
-    let failed =
-        |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", backend.info().name));
-    let mut device = backend.open(&ring, depth).map_err(|error| failed(&error))?;
+    let mut device = backend.open(&ring, depth).map_err(|error| failed(backend, error))?;
     let places = device.info().size_bytes / size as u64;
     let op = match direction {
         PayloadDirection::Read => Op::Read,
@@ -53,7 +52,7 @@ pub fn measure(
         turn(&ring, &mut *device, due, &mut done)?;
         elapsed = begin.elapsed();
         for completion in done.drain(..) {
-            completion.result.map_err(|error| failed(&error))?;
+            completion.result.map_err(|error| failed(backend, error))?;
             requests += 1;
             batch.push_back(request(completion.buf));
         }
@@ -74,9 +73,7 @@ pub fn measure(
 pub fn fill(backend: &Arc<dyn Backend>) -> io::Result<()> {
     const SIZE: u64 = 256 << 10;
     let ring = Ring::new(RingConfig::default())?;
-    let failed =
-        |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", backend.info().name));
-    let mut device = backend.open(&ring, 8).map_err(|error| failed(&error))?;
+    let mut device = backend.open(&ring, 8).map_err(|error| failed(backend, error))?;
     let mut offset = 0;
     let mut batch = VecDeque::new();
     let mut free: Vec<_> = (0..8).map(|_| ring.pool().take(SIZE as usize)).collect();
@@ -98,9 +95,13 @@ pub fn fill(backend: &Arc<dyn Backend>) -> io::Result<()> {
         }
         turn(&ring, &mut *device, &mut batch, &mut done)?;
         for completion in done.drain(..) {
-            completion.result.map_err(|error| failed(&error))?;
+            completion.result.map_err(|error| failed(backend, error))?;
             free.push(completion.buf);
         }
     }
     Ok(())
+}
+
+fn failed(backend: &Arc<dyn Backend>, error: impl Display) -> io::Error {
+    io::Error::other(format!("{}: {error}", backend.info().name))
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::over_time;
 use super::programs::{Program, each_line_of_tshark, messages};
-use super::speed::present;
+use super::speed::{present, readers};
 use super::subject::{Keep, SubjectCapture, write_packets};
 use crate::sample::median;
 use crate::scratch::Scratch;
@@ -38,7 +38,7 @@ pub fn run(
     let all = present(output);
     let (mut tables, mut invented) = (Vec::new(), Vec::new());
     for subject in subjects {
-        let programs: Vec<Program> = all.iter().filter(|program| program.reads(subject)).copied().collect();
+        let programs = readers(&all, subject);
         output.line(format_args!("{}: {} packets, {} calls", subject.name, subject.packets, subject.calls));
         output.line(format_args!(
             "  {:>6} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}",

@@ -56,7 +56,7 @@ pub fn run(
     let all = present(output);
     let mut tables = Vec::new();
     for subject in subjects {
-        let programs: Vec<Program> = all.iter().filter(|program| program.reads(subject)).copied().collect();
+        let programs = readers(&all, subject);
         output.line(format_args!(
             "{}: {:.0} MB in {} packets, {} calls",
             subject.name,
@@ -102,6 +102,11 @@ pub fn present(output: &dyn Console) -> Vec<Program> {
     let missing = Program::ALL.iter().filter_map(|program| program.missing());
     missing.for_each(|why| output.note(format_args!("left out: {why}")));
     Program::ALL.into_iter().filter(|program| program.missing().is_none()).collect()
+}
+
+/// Those of `present` that find operations in such a capture.
+pub fn readers(present: &[Program], subject: &SubjectCapture) -> Vec<Program> {
+    present.iter().filter(|program| program.reads(subject)).copied().collect()
 }
 
 /// The length of `zstd -3` of a capture.

@@ -10,9 +10,9 @@ use crate::commands::Subcommand;
 /// Analysis and tracing of captures against tshark and nfstrace; or send a capture out of an interface
 #[derive(clap::Args)]
 pub struct Capture {
-    /// Capture files (pcap or pcapng; plain, gzip or zstd). Without any, three captures are generated and removed
-    /// afterwards (3.4 GB in total, or a tenth of that with --quick): 64 KiB READ and WRITE with MTUs of 1500 and
-    /// 9000, and small operations.
+    /// Capture files (pcap or pcapng; plain, gzip or zstd). Without any, four captures are generated and removed
+    /// afterwards (4.8 GB in total, or a tenth of that with --quick): 64 KiB READ and WRITE with MTUs of 1500 and
+    /// 9000, small operations, and 64 KiB READ and WRITE over iSCSI.
     files: Vec<PathBuf>,
 
     /// Rounds; each measures every program in turn, and medians over rounds are reported
