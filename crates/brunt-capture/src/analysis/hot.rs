@@ -250,7 +250,7 @@ impl Default for Hot {
 impl Analyse for Hot {
     const HELP: &'static str = "which files, clients and pairs of them are hot";
 
-    /// Finds the entries that these events will change, and looks at them and at the counters behind them.
+    /// Finds the entries that these events will change, and asks for them and for the counters behind them.
     fn look(&mut self, events: &[OperationEvent]) {
         let mut places = std::mem::take(&mut self.places);
         places.clear();

@@ -65,7 +65,7 @@ const UNKNOWN: Slot = Slot { parent: 0, kind: Kind::Unknown, len: 0, bytes: [0; 
 #[derive(Debug, Default)]
 pub struct Names {
     slots: Vec<Slot>,
-    /// Those that do not fit, of places whose slot says so.
+    /// Those that do not fit, of places whose slot says so; one is left behind where a shorter name came.
     long: HashMap<usize, Box<[u8]>>,
 }
 

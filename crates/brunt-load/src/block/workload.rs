@@ -7,8 +7,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError, wrong};
-use crate::replay::settings::{AddressMap, Conflicts, ReplayContents, ReplayTiming};
 use brunt_block::{DeviceInfo, RingConfig};
 use brunt_core::{Size, Span};
 use brunt_result::OpKind;
@@ -16,6 +14,9 @@ use brunt_result::choice::RingMode;
 use brunt_trace::TraceReading;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError, wrong};
+use crate::replay::settings::{AddressMap, Conflicts, ReplayContents, ReplayTiming};
 
 /// Deepest queue of one worker.
 pub const QUEUE_DEPTH_MAX: u32 = 4096;

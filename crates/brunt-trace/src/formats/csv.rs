@@ -66,8 +66,9 @@ fn in_unit(text: &[u8], unit_ns: u64) -> Option<u64> {
     whole.checked_add(fraction * unit_ns / 1_000_000_000)
 }
 
-/// Words for operations as they are in published tables, and the codes of SCSI. Those are hexadecimal, as CloudPhysics has them. Without 0x, 42 is none: it may be UNMAP or, as a decimal
-/// number, WRITE (10), and a write must not become an unmap.
+/// Words for operations as they are in published tables, and the codes of SCSI. Those are hexadecimal, as CloudPhysics
+/// has them. Without 0x, 42 is none: it may be UNMAP or, as a decimal number, WRITE (10), and a write must not become an
+/// unmap.
 fn operation(word: &[u8]) -> Option<TraceOp> {
     let is = |words: &[&str]| words.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()));
     if is(&["r", "read", "get", "28", "08", "88", "a8", "0x28", "0x08", "0x88", "0xa8"]) {
