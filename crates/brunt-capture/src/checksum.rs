@@ -11,15 +11,17 @@ pub const BLOCK_BYTES: usize = 512;
 const RUN_BLOCKS_MAX: usize = 128;
 
 /// Sums the blocks of one READ or WRITE.
+// In this order: what each piece of data changes lies in one cache line, and the block begins with one.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct BlockSums {
+    /// A block that began in one piece and goes on in the next.
+    straddling: [u8; BLOCK_BYTES],
+    straddling_len: usize,
     /// File offset of the next byte.
     offset: u64,
     /// Bytes to pass over until the next aligned offset.
     skip: usize,
-    /// A block that began in one piece and goes on in the next.
-    straddling: [u8; BLOCK_BYTES],
-    straddling_len: usize,
     /// File offset of the first block in `sums`.
     run_at: u64,
     sums: Vec<u64>,
@@ -34,10 +36,10 @@ pub fn sum(block: &[u8; BLOCK_BYTES]) -> u64 {
 impl Default for BlockSums {
     fn default() -> BlockSums {
         BlockSums {
-            offset: 0,
-            skip: 0,
             straddling: [0; BLOCK_BYTES],
             straddling_len: 0,
+            offset: 0,
+            skip: 0,
             run_at: 0,
             sums: Vec::with_capacity(RUN_BLOCKS_MAX),
         }
