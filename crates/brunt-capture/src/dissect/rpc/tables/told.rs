@@ -7,38 +7,51 @@
 use brunt_core::prefetch;
 
 /// Files that are remembered, each in the one place that its number leaves it: 16,384 of 104 bytes.
-const FILES_MAX: usize = 16 << 10;
+const FILES_MAX: usize = SHELVES * SHELF_PLACES;
+/// Shelves of places. One has memory once a file is remembered on it: a capture of a few files touches little.
+const SHELVES: usize = 64;
+const SHELF_PLACES: usize = 256;
+
+/// What is remembered of a file, and of which.
+type Place<T> = Option<(i64, T)>;
 
 /// The last of each file.
 pub struct LastTold<T> {
-    places: Box<[Option<(i64, T)>]>,
+    shelves: [Box<[Place<T>]>; SHELVES],
 }
 
 impl<T: Copy + PartialEq> LastTold<T> {
     pub fn new() -> LastTold<T> {
-        LastTold { places: vec![None; FILES_MAX].into() }
+        LastTold { shelves: std::array::from_fn(|_| Box::default()) }
     }
 
     /// What was told may be gone: all is told again.
     pub fn forget(&mut self) {
-        self.places.fill(None);
+        self.shelves.iter_mut().for_each(|shelf| shelf.fill(None));
     }
 
-    /// The last of a file, if it is remembered. `file` is a hash, so that its low bits are as good as any.
+    /// A file's shelf and its place there. `file` is a hash, so that its low bits are as good as any.
+    #[inline]
+    fn place(file: i64) -> (usize, usize) {
+        let place = file as usize % FILES_MAX;
+        (place / SHELF_PLACES, place % SHELF_PLACES)
+    }
+
+    /// The last of a file, if it is remembered.
     #[inline]
     pub fn of(&self, file: i64) -> Option<&T> {
-        let last = self.places[file as usize % FILES_MAX].as_ref();
+        let (shelf, place) = LastTold::<T>::place(file);
+        let last = self.shelves[shelf].get(place)?.as_ref();
         last.filter(|(told, _)| *told == file).map(|(_, last)| last)
     }
 
     /// Asks for what is remembered in a file's place, before it is needed.
     #[inline]
     pub fn prefetch(&self, file: i64) {
-        let place = file as usize % FILES_MAX;
-        prefetch(&self.places[place]);
+        let (shelf, place) = LastTold::<T>::place(file);
         // It ends in another cache line than it begins in, which is most of the time the one where the next begins.
-        if let Some(next) = self.places.get(place + 1) {
-            prefetch(next);
+        for place in self.shelves[shelf].iter().skip(place).take(2) {
+            prefetch(place);
         }
     }
 
@@ -48,7 +61,12 @@ impl<T: Copy + PartialEq> LastTold<T> {
         if self.of(file).is_some_and(|last| last == now) {
             return false;
         }
-        self.places[file as usize % FILES_MAX] = Some((file, *now));
+        let (shelf, place) = LastTold::<T>::place(file);
+        let shelf = &mut self.shelves[shelf];
+        if shelf.is_empty() {
+            *shelf = vec![None; SHELF_PLACES].into();
+        }
+        shelf[place] = Some((file, *now));
         true
     }
 }
