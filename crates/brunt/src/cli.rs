@@ -7,6 +7,7 @@
 //! The one rule: a command prints through [`Output`] only, so that a closed pipe ends the
 //! program quietly instead of with a panic.
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::commands::COMMANDS;
+use crate::commands::{COMMANDS, Entry};
 
 /// Why a command failed: what happened, what to do about it, and the exit status.
 #[derive(Debug)]
@@ -218,7 +219,23 @@ fn end_if_closed(result: io::Result<()>) {
 
 /// The whole command line's definition: help, completions and man pages all come from here.
 pub fn definition() -> clap::Command {
-    let mut root = clap::Command::new("brunt")
+    define(|command| command.defined())
+}
+
+/// The same for these arguments. Where they name a command, the others are defined only if clap looks at them: that
+/// would be a sixth of the time that the program takes to start.
+fn definition_for(words: impl IntoIterator<Item = OsString>) -> clap::Command {
+    let first = words.into_iter().skip(1).find(|word| word != "--json");
+    let is_named = |command: &Entry| first.as_ref().is_some_and(|word| word == command.name);
+    // The list of all commands shows what each is for.
+    if !COMMANDS.iter().any(is_named) {
+        return definition();
+    }
+    define(|command| if is_named(command) { command.defined() } else { command.deferred() })
+}
+
+fn define(subcommand: impl Fn(&Entry) -> clap::Command) -> clap::Command {
+    let root = clap::Command::new("brunt")
         // What the usage says, whatever the program's file is called.
         .bin_name("brunt")
         .version(env!("CARGO_PKG_VERSION"))
@@ -232,10 +249,7 @@ pub fn definition() -> clap::Command {
                 .action(ArgAction::SetTrue)
                 .help("Print only one JSON object on standard output"),
         );
-    for command in COMMANDS {
-        root = root.subcommand((command.define)());
-    }
-    root
+    root.subcommands(COMMANDS.iter().map(subcommand))
 }
 
 /// Runs the command that the arguments name.
@@ -246,7 +260,7 @@ pub fn main() -> ExitCode {
         None
     });
     // Clap answers --help and --version with status 0 and mistakes with status 2.
-    let matches = definition().try_get_matches().unwrap_or_else(|error| {
+    let matches = definition_for(std::env::args_os()).try_get_matches().unwrap_or_else(|error| {
         // Parsing failed, so look for --json in the raw arguments: this error must be JSON too.
         let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
         let output = Output {
@@ -324,6 +338,43 @@ mod tests {
         definition().debug_assert();
     }
 
+    /// What is defined for a command line answers it as the whole definition does, whatever the words before the command.
+    #[test]
+    fn a_definition_for_a_command_line_answers_as_the_whole() {
+        let answer =
+            |definition: clap::Command, words: &[String]| match definition.try_get_matches_from(words) {
+                Ok(matches) => format!("{matches:?}"),
+                Err(error) => error.to_string(),
+            };
+        let first = COMMANDS[0].name;
+        let lines = [
+            "brunt",
+            "brunt --help",
+            "brunt help",
+            "brunt nothing",
+            "brunt --json",
+            "brunt help lab",
+            "brunt -x lab",
+            "brunt -h lab",
+        ];
+        let named = COMMANDS.iter().flat_map(|command| {
+            let name = command.name;
+            [
+                format!("brunt {name}"),
+                format!("brunt --json {name} --help"),
+                format!("brunt {name} --nothing"),
+                format!("brunt {name} {first} -h"),
+            ]
+        });
+        let examples =
+            COMMANDS.iter().flat_map(|command| command.examples.iter().map(|(line, _)| line.to_string()));
+        for line in lines.map(str::to_string).into_iter().chain(named).chain(examples) {
+            let words = shell_words(&line);
+            let quick = definition_for(words.iter().map(OsString::from));
+            assert_eq!(answer(quick, &words), answer(definition(), &words), "{line}");
+        }
+    }
+
     /// Each command is listed once, has a description, and its help ends with an example that parses.
     #[test]
     fn every_command_has_help_and_a_working_example() {
@@ -333,11 +384,11 @@ mod tests {
                 "{} twice",
                 command.name
             );
-            let defined = (command.define)();
+            let defined = command.defined();
             assert!(defined.get_about().is_some(), "{} has no help", command.name);
             assert!(!command.examples.is_empty(), "{} has no example", command.name);
             let last = command.examples.last().expect("not empty").0;
-            let help = (command.define)().render_long_help().to_string();
+            let help = command.defined().render_long_help().to_string();
             assert!(help.contains(last), "the help of {} lacks its example:\n{help}", command.name);
             for (example, _) in command.examples {
                 let words = shell_words(example);
@@ -353,7 +404,7 @@ mod tests {
     fn help_has_one_form() {
         let subcommands = |command: &clap::Command| command.get_subcommands().cloned().collect::<Vec<_>>();
         for top in COMMANDS {
-            let defined = (top.define)();
+            let defined = top.defined();
             for command in subcommands(&defined).into_iter().chain([defined]) {
                 let name = command.get_name();
                 let about = command.get_about().unwrap_or_else(|| panic!("{name} has no help")).to_string();
@@ -406,7 +457,7 @@ mod tests {
     #[test]
     fn every_subcommand_has_a_working_example() {
         for command in COMMANDS {
-            for mut sub in (command.define)().get_subcommands().cloned() {
+            for mut sub in command.defined().get_subcommands().cloned() {
                 let help = sub.render_long_help().to_string();
                 let start = format!("brunt {} {} ", command.name, sub.get_name());
                 let mut examples =

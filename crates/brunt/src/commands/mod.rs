@@ -77,20 +77,33 @@ pub struct Entry {
     pub name: &'static str,
     #[allow(dead_code)] // read by the test that tries them
     pub examples: &'static [(&'static str, &'static str)],
-    pub define: fn() -> clap::Command,
+    /// Gives a command of this name its description, options and examples.
+    pub define: fn(clap::Command) -> clap::Command,
     pub run: fn(&ArgMatches, &Output) -> Done,
+}
+
+impl Entry {
+    /// The command's definition.
+    pub fn defined(&self) -> clap::Command {
+        (self.define)(clap::Command::new(self.name))
+    }
+
+    /// Its name, and the rest when clap needs it.
+    pub fn deferred(&self) -> clap::Command {
+        clap::Command::new(self.name).defer(self.define)
+    }
 }
 
 const fn entry<C: Subcommand>() -> Entry {
     Entry { name: C::NAME, examples: C::EXAMPLES, define: define::<C>, run: run::<C> }
 }
 
-fn define<C: Subcommand>() -> clap::Command {
+fn define<C: Subcommand>(command: clap::Command) -> clap::Command {
     let mut examples = String::from("Examples:");
     for (line, purpose) in C::EXAMPLES {
         examples += &format!("\n  # {purpose}\n  {line}");
     }
-    let command = C::augment_args(clap::Command::new(C::NAME));
+    let command = C::augment_args(command);
     match C::more_help() {
         Some(more) => command.after_long_help(format!("{examples}\n\n{more}")).after_help(examples),
         None => command.after_help(examples),

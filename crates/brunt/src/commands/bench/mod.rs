@@ -49,7 +49,7 @@ impl clap::Args for Bench {
             .about("Benchmark Brunt itself against comparable tools")
             .subcommand_required(true)
             .arg_required_else_help(true);
-        SUBJECTS.iter().fold(command, |command, subject| command.subcommand((subject.define)()))
+        SUBJECTS.iter().fold(command, |command, subject| command.subcommand(subject.defined()))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
