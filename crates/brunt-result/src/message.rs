@@ -1,8 +1,8 @@
 //! The messages between the process that runs an experiment and a host that works for it, and their framing:
 //! before, during and after a run.
 //!
-//! A frame is four bytes of length, big-endian, and so many bytes of JSON. Whoever sends first says [`VERSION`];
-//! another version is refused by both numbers. A length is held against [`FRAME_BYTES_MAX`] before anything is
+//! A frame is four bytes of length, big-endian, and so many bytes of JSON. Each side begins with a greeting that
+//! says [`VERSION`]; another version is refused by both numbers. A length is held against [`FRAME_BYTES_MAX`] before anything is
 //! kept, so that a peer's word costs no memory.
 //!
 //! The rule: times are on the clock that the message names, and a message carries a secret only as a [`Secret`],
@@ -18,7 +18,7 @@ use crate::event::{ClockName, Envelope};
 use crate::record::{Interval, Outcome, RequestRecord};
 
 /// Of these messages. Raised when one changes its meaning or a new one has to be understood.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Longest frame. An interval of eight kinds of operation with full histograms is a third of it; what may be longer
 /// (requests, a trace) goes in several.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
@@ -104,6 +104,20 @@ pub enum ToHost {
     Depth(u32),
     /// The lease starts again.
     Renew,
+    /// What does your clock say? Answered at once by [`FromHost::Clock`].
+    AskClock {
+        /// Tells answers apart.
+        round: u32,
+    },
+    /// Sample the host's counters from now on, each interval anew; comes as [`FromHost::Event`].
+    Watch {
+        /// Milliseconds between two samples.
+        interval_ms: u64,
+        /// Which probes; none named: all.
+        only: Vec<String>,
+    },
+    /// Take no more samples.
+    Unwatch,
     /// Everything was received: the host forgets the run.
     Release,
 }
@@ -161,6 +175,19 @@ pub enum FromHost {
     },
     /// What else happened on the host: a sample of its state, a fault there.
     Event(Box<Envelope>),
+    /// What the clock says.
+    Clock {
+        /// Of the question.
+        round: u32,
+        /// When the question was heard.
+        heard: Nanos,
+        /// The wall clock between that and the answer, in nanoseconds since 1970.
+        wall_ns: u64,
+        /// Just before the answer was sent.
+        answered: Nanos,
+    },
+    /// What the user has to know, such as counters that this host's kernel lacks.
+    Note(String),
     /// A counter that only grows, such as bytes of this very connection.
     Counter {
         /// Which.
@@ -331,6 +358,9 @@ mod tests {
             ToHost::Stop,
             ToHost::Renew,
             ToHost::Release,
+            ToHost::AskClock { round: u32::MAX },
+            ToHost::Watch { interval_ms: 1000, only: vec!["cpu".into()] },
+            ToHost::Unwatch,
         ]
     }
 
@@ -368,6 +398,8 @@ mod tests {
             FromHost::Requests(vec![request]),
             FromHost::Journal { worker: 1, bytes: vec![] },
             FromHost::Done(Box::new(outcome)),
+            FromHost::Clock { round: 3, heard: Nanos(1), wall_ns: 1 << 60, answered: Nanos(2) },
+            FromHost::Note("no pressure figures".into()),
         ]
     }
 
@@ -425,7 +457,7 @@ mod tests {
         assert!(matches!(check(&[0xff; 5]), FrameError::TooLong { bytes: 0xffff_ffff }));
         assert!(matches!(check(b"\0\0\0\x02{}"), FrameError::Malformed(_)));
         assert!(matches!(check(b"\0\0\0\0"), FrameError::Malformed(_)));
-        let extra = br#"{"hello":{"version":1,"program":"x","more":1}}"#;
+        let extra = br#"{"hello":{"version":2,"program":"x","more":1}}"#;
         let mut frame = (extra.len() as u32).to_be_bytes().to_vec();
         frame.extend_from_slice(extra);
         assert!(matches!(check(&frame), FrameError::Malformed(_)));
@@ -452,7 +484,7 @@ mod tests {
         let other = ToHost::Hello { version: 7, program: "brunt 9".into() };
         let said = other.check_greeting().unwrap_err().to_string();
         assert!(
-            said.contains("brunt 9") && said.contains("version 7") && said.contains("this one 1"),
+            said.contains("brunt 9") && said.contains("version 7") && said.contains("this one 2"),
             "{said}"
         );
     }

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
+use brunt_host::keep_lines;
 use rustix::process::Pid;
 
 use super::RoleError;
@@ -23,12 +24,8 @@ use crate::host::Launcher;
 /// A role that does not listen after this is given up: a large memory LUN takes a moment, and so does a program
 /// that comes from a slow disk.
 const START_TIME: Duration = Duration::from_secs(60);
-/// Lines of its standard error that are kept for messages.
-const LINES_MAX: usize = 20;
 /// A longer line of its standard output is no answer.
 const ANSWER_BYTES_MAX: usize = 1 << 16;
-/// A longer line is cut.
-const LINE_BYTES_MAX: usize = 2000;
 
 /// The process that plays a role.
 pub(super) struct Process {
@@ -141,21 +138,6 @@ fn tell_lines(mut stdout: impl BufRead, sender: &Sender<String>) {
     }
 }
 
-fn keep_lines(mut from: impl BufRead, kept: &Mutex<VecDeque<String>>) {
-    let mut line = Vec::new();
-    while let Ok(count) = from.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line) {
-        if count == 0 {
-            return;
-        }
-        let mut kept = lock(kept);
-        if kept.len() == LINES_MAX {
-            kept.pop_front();
-        }
-        kept.push_back(String::from_utf8_lossy(&line).trim().to_string());
-        line.clear();
-    }
-}
-
 /// Starts processes from one thread that lives as long as this program: the kernel ends a role (PR_SET_PDEATHSIG)
 /// with the *thread* that started it, and a fault's thread is gone after its run.
 static SPAWNER: LazyLock<Mutex<Sender<Birth>>> = LazyLock::new(|| {
@@ -177,22 +159,4 @@ fn spawn(command: Command) -> io::Result<Child> {
     let failed = || io::Error::other("the thread that starts processes is gone");
     lock(&SPAWNER).send((command, sender)).map_err(|_| failed())?;
     answer.recv().map_err(|_| failed())?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What a process says is kept in bounds, whatever it says.
-    #[test]
-    fn lines_are_bounded() {
-        let kept = Mutex::new(VecDeque::new());
-        let mut text = vec![b'x'; 10 * LINE_BYTES_MAX];
-        text.extend(b"\nlast\n");
-        (0..100).for_each(|line| text.splice(0..0, format!("{line}\n").into_bytes()).for_each(drop));
-        keep_lines(&text[..], &kept);
-        let kept = kept.into_inner().unwrap();
-        assert_eq!((kept.len(), kept.back().map(String::as_str)), (LINES_MAX, Some("last")));
-        assert!(kept.iter().all(|line| line.len() <= LINE_BYTES_MAX));
-    }
 }

@@ -2,6 +2,7 @@
 //! is the help, an `impl Subcommand` for it with its name and examples, and one line in
 //! [`COMMANDS`]. `completions.rs` is a short one to copy.
 
+mod agent;
 mod analyze;
 mod bench;
 mod capture;
@@ -53,6 +54,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<analyze::Analyze>(),
     entry::<trace::Trace>(),
     entry::<replay::Replay>(),
+    entry::<agent::Agent>(),
     entry::<bench::Bench>(),
     entry::<completions::Completions>(),
     entry::<man::Man>(),

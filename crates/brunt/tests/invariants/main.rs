@@ -97,7 +97,9 @@ fn check_unsafe(name: &str, folders: &[&str], modules_min: usize) {
 /// Crates that need no `unsafe` forbid it.
 #[test]
 fn other_crates_forbid_unsafe() {
-    for name in ["actors", "bench", "fio", "iscsi", "lake", "load", "report", "result", "study", "wire"] {
+    for name in
+        ["actors", "bench", "fio", "host", "iscsi", "lake", "load", "report", "result", "study", "wire"]
+    {
         let name = format!("brunt-{name}");
         let lib = std::fs::read_to_string(crates().join(&name).join("src/lib.rs")).unwrap();
         assert!(lib.contains("#![forbid(unsafe_code)]"), "{name}");

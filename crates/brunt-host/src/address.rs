@@ -1,0 +1,74 @@
+//! Where an agent is reached: `local`, `ssh:user@host`, `agent:host:port`. The same words as in an experiment file.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How a host is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HostAddress {
+    /// This machine, by an agent of its own: for trials, and to compare others with.
+    Local,
+    /// Through ssh, which starts the agent and ends it.
+    Ssh {
+        /// What ssh takes: `user@host`, or a name of its configuration.
+        destination: String,
+    },
+}
+
+/// Why a text names no host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' names no host: {what}")]
+pub struct AddressError {
+    /// As given.
+    pub text: String,
+    /// What is wrong with it, and what would be right.
+    pub what: &'static str,
+}
+
+impl FromStr for HostAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<HostAddress, AddressError> {
+        let wrong = |what| AddressError { text: text.to_string(), what };
+        match text.split_once(':') {
+            None if text == "local" => Ok(HostAddress::Local),
+            Some(("ssh", destination)) => {
+                // A leading dash would be an option of ssh's, such as one that runs a command here.
+                let is_plain = |one: char| one.is_ascii_graphic();
+                if destination.is_empty()
+                    || destination.starts_with('-')
+                    || !destination.chars().all(is_plain)
+                {
+                    return Err(wrong("write ssh:user@host, as for ssh itself"));
+                }
+                Ok(HostAddress::Ssh { destination: destination.to_string() })
+            }
+            _ => Err(wrong("write ssh:user@host, or local for this machine")),
+        }
+    }
+}
+
+impl fmt::Display for HostAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostAddress::Local => f.write_str("local"),
+            HostAddress::Ssh { destination } => write!(f, "ssh:{destination}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for text in ["local", "ssh:root@10.0.0.1", "ssh:node7"] {
+            assert_eq!(text.parse::<HostAddress>().unwrap().to_string(), text);
+        }
+        for text in ["", "node7", "ssh:", "ssh:-oProxyCommand=x", "ssh:a b", "rsh:x", "local:1"] {
+            let error = text.parse::<HostAddress>().unwrap_err().to_string();
+            assert!(error.contains("write ssh:user@host"), "{error}");
+        }
+    }
+}

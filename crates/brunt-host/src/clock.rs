@@ -1,0 +1,271 @@
+//! How far another host's clock is ahead of ours, as an interval, from rounds of questions and answers.
+//!
+//! A round has four times: a question is sent and its answer comes back, on our clock; it is heard and answered,
+//! on theirs. The question cannot be heard before it was sent, and the answer cannot come before it was given, so
+//!
+//!     answered - back  <=  offset  <=  heard - sent        (offset = their clock - ours)
+//!
+//! whatever each way took (Cristian 1989, with the host's own time taken out). On a link with different delays both ways
+//! the true offset lies off the middle, by at most half the round trip, and still in the interval. Nothing measured
+//! from the ends can say more: the half round trip is the bound of asymmetry.
+//!
+//! Clocks run at different rates, so a bound ages. [`ClockTrack::estimate`] looks for all straight lines that pass
+//! between all bounds; what they say about a moment is the estimate. It assumes that the rate of one clock against
+//! the other stays within [`RATE_WANDER`] of a constant. Where no line fits (one of the clocks is being slewed), it
+//! assumes [`RATE_MAX`] only, and says so; where even that fails, a clock was set, and there is no estimate.
+//!
+//! The rule: no clock is read here, and a peer's times are not trusted to make sense.
+
+use std::time::Duration;
+
+use brunt_core::Nanos;
+
+/// How far the rate of one clock against another is assumed to stray around its mean. Quartz changes by about 1 ppm
+/// over some 10 K.
+pub const RATE_WANDER: f64 = 1e-6;
+/// The most that two clocks may run apart: each is at most 500 ppm off, which is as far as the kernel lets NTP steer.
+pub const RATE_MAX: f64 = 1e-3;
+/// Further apart than a century no two clocks are; sums of two such offsets do not overflow.
+const OFFSET_MAX: i64 = i64::MAX / 3;
+/// Bounds of each side that are kept; above that, the longer round of two neighbours goes.
+const BOUNDS_MAX: usize = 256;
+/// Steps of a search along a concave line; each narrows it to two thirds, and 120 of them to 1e-21.
+const SEARCH_STEPS: usize = 120;
+
+/// One question and its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockRound {
+    /// On our clock: just before the question was sent.
+    pub sent: Nanos,
+    /// On their clock: when it was heard.
+    pub heard: Nanos,
+    /// On their clock: just before the answer was sent.
+    pub answered: Nanos,
+    /// On our clock: when the answer came.
+    pub back: Nanos,
+}
+
+impl ClockRound {
+    /// What the round spent on its way, both ways together.
+    pub fn round_trip(&self) -> Duration {
+        self.back.since(self.sent).saturating_sub(self.answered.since(self.heard))
+    }
+}
+
+/// Why a round says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClockError {
+    /// An answer before its question, or times that no clock shows.
+    #[error("a host's clock shows impossible times: heard at {} ns, answered at {} ns", .0.heard.0, .0.answered.0)]
+    Impossible(ClockRound),
+}
+
+/// Between these lies what a clock is ahead of ours, in nanoseconds; negative when it is behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockOffset {
+    /// At least.
+    pub low: i64,
+    /// At most.
+    pub high: i64,
+}
+
+impl ClockOffset {
+    /// The best guess.
+    pub fn middle(&self) -> i64 {
+        self.low + (self.high - self.low) / 2
+    }
+
+    /// How far from the middle the truth may be.
+    pub fn error(&self) -> Duration {
+        Duration::from_nanos((self.high.abs_diff(self.low)).div_ceil(2))
+    }
+
+    /// Whether this offset may be the true one.
+    pub fn contains(&self, offset: i64) -> bool {
+        (self.low..=self.high).contains(&offset)
+    }
+
+    /// A time of their clock on ours, by the middle.
+    pub fn to_ours(&self, theirs: Nanos) -> Nanos {
+        Nanos(theirs.0.saturating_add_signed(self.middle().saturating_neg()))
+    }
+
+    /// A time of our clock on theirs, by the middle.
+    pub fn to_theirs(&self, ours: Nanos) -> Nanos {
+        Nanos(ours.0.saturating_add_signed(self.middle()))
+    }
+}
+
+/// What an estimate stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateModel {
+    /// The clocks ran apart at a constant rate, within [`RATE_WANDER`].
+    Constant,
+    /// Their rate changed by more: a clock was slewed. Only [`RATE_MAX`] is assumed.
+    Changing,
+}
+
+/// How far a clock is ahead of ours at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClockEstimate {
+    /// On our clock.
+    pub at: Nanos,
+    /// How far theirs is ahead then.
+    pub offset: ClockOffset,
+    /// How much faster theirs runs, at least and at most: nanoseconds for each nanosecond of ours.
+    pub rate: [f64; 2],
+    /// What this assumes.
+    pub model: RateModel,
+}
+
+/// A limit of the offset at a moment. Times and offsets are nanoseconds from the track's origin: differences of a
+/// day are exact in a double.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Bound {
+    at: f64,
+    offset: f64,
+    round_trip: Duration,
+}
+
+/// The rounds with one host. Memory is bounded; a round costs nothing but its place.
+#[derive(Clone, Debug, Default)]
+pub struct ClockTrack {
+    /// Our time and the offset of the first round.
+    origin: Option<(Nanos, i64)>,
+    at_least: Vec<Bound>,
+    at_most: Vec<Bound>,
+    rounds: u64,
+    impossible: u64,
+    shortest: Option<Duration>,
+}
+
+impl ClockTrack {
+    /// Takes a round.
+    ///
+    /// # Errors
+    /// Its times cannot be; it is counted and left out.
+    pub fn add(&mut self, round: ClockRound) -> Result<(), ClockError> {
+        let offset = |theirs: Nanos, ours: Nanos| {
+            let offset = i128::from(theirs.0) - i128::from(ours.0);
+            i64::try_from(offset).ok().filter(|offset| offset.abs() <= OFFSET_MAX)
+        };
+        let bounds = offset(round.answered, round.back).zip(offset(round.heard, round.sent));
+        // An empty interval: the host claims to have spent more time than the whole round took.
+        let Some((low, high)) = bounds.filter(|(low, high)| low <= high && round.heard <= round.answered)
+        else {
+            self.impossible += 1;
+            return Err(ClockError::Impossible(round));
+        };
+        let (origin_at, origin_offset) = *self.origin.get_or_insert((round.sent, high));
+        let place = |at: Nanos, offset: i64| Bound {
+            at: (i128::from(at.0) - i128::from(origin_at.0)) as f64,
+            offset: (offset - origin_offset) as f64,
+            round_trip: round.round_trip(),
+        };
+        keep(&mut self.at_most, place(round.sent, high));
+        keep(&mut self.at_least, place(round.back, low));
+        self.rounds += 1;
+        self.shortest = Some(self.shortest.map_or(round.round_trip(), |least| least.min(round.round_trip())));
+        Ok(())
+    }
+
+    /// Rounds that count.
+    pub fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
+    /// Rounds whose times could not be.
+    pub fn impossible(&self) -> u64 {
+        self.impossible
+    }
+
+    /// The shortest round trip. Half of it is the least error of a single round.
+    pub fn round_trip_min(&self) -> Option<Duration> {
+        self.shortest
+    }
+
+    /// How far the clock is ahead of ours at a moment of ours: within the time of the rounds, or before or after it.
+    /// `None` without a round, or when one of the clocks was set meanwhile.
+    pub fn estimate(&self, at: Nanos) -> Option<ClockEstimate> {
+        let (origin_at, origin_offset) = self.origin?;
+        let here = (i128::from(at.0) - i128::from(origin_at.0)) as f64;
+        let (offset, rate, model) = match self.lines(here) {
+            Some((offset, rate)) => (offset, rate, RateModel::Constant),
+            None => (self.cone(here)?, [-RATE_MAX, RATE_MAX], RateModel::Changing),
+        };
+        // Outwards: an interval is never narrower for being written in whole nanoseconds.
+        let whole = |part: f64| (part as i64).saturating_add(origin_offset);
+        let offset = ClockOffset { low: whole(offset[0].floor()), high: whole(offset[1].ceil()) };
+        Some(ClockEstimate { at, offset, rate, model })
+    }
+
+    /// The least and the most that lines between all bounds say about a moment, and how steep they are.
+    fn lines(&self, here: f64) -> Option<([f64; 2], [f64; 2])> {
+        let aged = |bound: &Bound| RATE_WANDER * (bound.at - here).abs();
+        // Of the lines of one slope, the highest and the lowest at that moment: concave and convex in the slope.
+        let ceiling = |slope: f64| {
+            let values = self.at_most.iter().map(|one| one.offset + aged(one) - slope * (one.at - here));
+            values.fold(f64::INFINITY, f64::min)
+        };
+        let floor = |slope: f64| {
+            let values = self.at_least.iter().map(|one| one.offset - aged(one) - slope * (one.at - here));
+            values.fold(f64::NEG_INFINITY, f64::max)
+        };
+        let room = |slope: f64| ceiling(slope) - floor(slope);
+        let best = highest(room, -RATE_MAX, RATE_MAX);
+        if room(best) < 0.0 {
+            return None;
+        }
+        let rate = [edge(room, best, -RATE_MAX), edge(room, best, RATE_MAX)];
+        // A search ends near its goal: what it passed on its way counts too.
+        let high = ceiling(highest(ceiling, rate[0], rate[1])).max(ceiling(best));
+        let low = floor(highest(|slope| -floor(slope), rate[0], rate[1])).min(floor(best));
+        Some(([low, high], rate))
+    }
+
+    /// What all bounds say about a moment if nothing but [`RATE_MAX`] holds.
+    fn cone(&self, here: f64) -> Option<[f64; 2]> {
+        let aged = |bound: &Bound| RATE_MAX * (bound.at - here).abs();
+        let high = self.at_most.iter().map(|one| one.offset + aged(one)).fold(f64::INFINITY, f64::min);
+        let low = self.at_least.iter().map(|one| one.offset - aged(one)).fold(f64::NEG_INFINITY, f64::max);
+        (low <= high).then_some([low, high])
+    }
+}
+
+/// Adds a bound; of a full list, that of the shorter round of each pair of neighbours stays.
+fn keep(bounds: &mut Vec<Bound>, bound: Bound) {
+    if bounds.len() == BOUNDS_MAX {
+        let pairs = bounds.chunks(2).map(|pair| match pair {
+            [one, other] if other.round_trip < one.round_trip => *other,
+            _ => pair[0],
+        });
+        *bounds = pairs.collect();
+    }
+    bounds.push(bound);
+}
+
+/// Where a concave function is highest between two places.
+fn highest(function: impl Fn(f64) -> f64, mut from: f64, mut to: f64) -> f64 {
+    for _ in 0..SEARCH_STEPS {
+        let third = (to - from) / 3.0;
+        let (left, right) = (from + third, to - third);
+        if function(left) < function(right) { from = left } else { to = right }
+    }
+    (from + to) / 2.0
+}
+
+/// Where a concave function that is not negative at `inside` becomes so on the way to `outside`; `outside` if it does
+/// not.
+fn edge(function: impl Fn(f64) -> f64, mut inside: f64, mut outside: f64) -> f64 {
+    if function(outside) >= 0.0 {
+        return outside;
+    }
+    for _ in 0..SEARCH_STEPS {
+        let middle = (inside + outside) / 2.0;
+        if function(middle) >= 0.0 { inside = middle } else { outside = middle }
+    }
+    outside
+}
+
+#[cfg(test)]
+mod tests;

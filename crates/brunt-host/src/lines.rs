@@ -1,0 +1,46 @@
+//! What a process says on its standard error, kept for messages.
+//!
+//! The rule: all of it is read, so that the process never waits for us, and little of it is kept.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, Read};
+use std::sync::{Mutex, PoisonError};
+
+/// Lines that are kept.
+const LINES_MAX: usize = 20;
+/// A longer line is cut.
+const LINE_BYTES_MAX: usize = 2000;
+
+/// Keeps the last lines, until the other end is closed.
+pub fn keep_lines(mut from: impl BufRead, kept: &Mutex<VecDeque<String>>) {
+    let mut line = Vec::new();
+    while let Ok(count) = from.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line) {
+        if count == 0 {
+            return;
+        }
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == LINES_MAX {
+            kept.pop_front();
+        }
+        kept.push_back(String::from_utf8_lossy(&line).trim().to_string());
+        line.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a process says is kept in bounds, whatever it says.
+    #[test]
+    fn lines_are_bounded() {
+        let kept = Mutex::new(VecDeque::new());
+        let mut text = vec![b'x'; 10 * LINE_BYTES_MAX];
+        text.extend(b"\nlast\n");
+        (0..100).for_each(|line| text.splice(0..0, format!("{line}\n").into_bytes()).for_each(drop));
+        keep_lines(&text[..], &kept);
+        let kept = kept.into_inner().unwrap();
+        assert_eq!((kept.len(), kept.back().map(String::as_str)), (LINES_MAX, Some("last")));
+        assert!(kept.iter().all(|line| line.len() <= LINE_BYTES_MAX));
+    }
+}

@@ -1,0 +1,386 @@
+//! A host that works for us, as its controller holds it: connects, asks its clock, and hears what it says, on the calling
+//! thread.
+//!
+//! The rule: nothing here waits longer than it says. A host that is not heard for [`ConnectOptions::silence_max`] is lost,
+//! and dropping a [`RemoteHost`] ends its agent.
+
+use std::collections::VecDeque;
+use std::io::{self, BufReader};
+use std::os::fd::OwnedFd;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use brunt_core::{Clock, Nanos};
+use brunt_result::message::{FailureKind, FromHost};
+
+use crate::address::HostAddress;
+use crate::clock::{ClockError, ClockTrack};
+use crate::lines::keep_lines;
+use crate::session::{HostNews, HostSession, SessionError};
+use crate::ssh::{self, SshStart};
+use crate::stream::{MessageStream, StreamError, StreamState};
+
+/// An agent has so long to end after its controller; then ssh, or the process here, is killed.
+const END_TIME: Duration = Duration::from_secs(3);
+/// Somebody who ended has been read to the end after so long.
+const LAST_WORDS_TIME: Duration = Duration::from_millis(500);
+/// Longest single wait: poll(2) takes no more than some weeks.
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+/// How often somebody who waits for that looks.
+const END_LOOK: Duration = Duration::from_millis(5);
+
+/// How hosts are reached.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// This program, for greetings: `brunt 0.1.0`, as `brunt --version` prints it.
+    pub program: String,
+    /// ssh with arguments of one's own: `ssh -F FILE`.
+    pub ssh: Vec<String>,
+    /// The program on hosts that ssh reaches; `None`: the one in their path if it is of this version, else a copy of this
+    /// one.
+    pub far_program: Option<String>,
+    /// Further arguments of agents that are started.
+    pub arguments: Vec<String>,
+    /// An agent has to greet in this time.
+    pub connect_max: Duration,
+    /// One that is asked and says nothing for so long is lost.
+    pub silence_max: Duration,
+}
+
+/// Why a host cannot be used, or not any more.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The system refuses something here.
+    #[error("cannot {what}: {source}")]
+    Os {
+        /// "start ssh", for example.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// No command for ssh was given.
+    #[error("no ssh command: write --ssh 'ssh -F FILE', for example")]
+    NoSsh,
+    /// A program's path or an argument would be taken apart by the far shell.
+    #[error("'{0}' has characters that the far host's shell treats specially; use a plain path")]
+    FarProgram(String),
+    /// The far machine cannot run this program.
+    #[error(
+        "the host is {theirs} and this program is for {ours}: install brunt there and name it with --far-program"
+    )]
+    Machine {
+        /// As `uname -m` says.
+        theirs: String,
+        /// As this program was built.
+        ours: &'static str,
+    },
+    /// No line of ours came among what the far shell printed.
+    #[error("the far shell prints too much before the agent starts; is its login script made for terminals?")]
+    Chatter,
+    /// It says nothing.
+    #[error("nothing was heard of it for {0:?}")]
+    Silent(Duration),
+    /// The agent or ssh ended.
+    #[error("the agent's connection ended{}", ended(.status, .lines))]
+    Ended {
+        /// The process's that led to it, if it ended.
+        status: Option<std::process::ExitStatus>,
+        /// What it said last.
+        lines: Vec<String>,
+    },
+    /// The agent could not do what it was asked to.
+    #[error("the agent refuses: {what}")]
+    Failed {
+        /// For a decision.
+        kind: FailureKind,
+        /// In the agent's words.
+        what: String,
+    },
+    /// The connection failed.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// The agent says what no agent of this version would.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// Its clock cannot be.
+    #[error(transparent)]
+    Clock(#[from] ClockError),
+}
+
+fn ended(status: &Option<std::process::ExitStatus>, lines: &[String]) -> String {
+    let status = status.map(|status| format!(" ({status})")).unwrap_or_default();
+    if lines.is_empty() { status } else { format!("{status}: {}", lines.join("; ")) }
+}
+
+/// A process that leads to an agent: ssh, or the agent itself. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct AgentProcess {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Arc<Mutex<VecDeque<String>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl AgentProcess {
+    /// Starts it; its standard output is the second.
+    pub fn spawn(mut command: Command) -> Result<(AgentProcess, OwnedFd), HostError> {
+        use std::os::unix::process::CommandExt;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Ctrl-C is for us, who end it when it is not wanted any more.
+        command.process_group(0);
+        let mut child =
+            command.spawn().map_err(|source| HostError::Os { what: "start the agent or ssh", source })?;
+        let lines = Arc::default();
+        let kept = Arc::clone(&lines);
+        let stderr = child.stderr.take().expect("piped");
+        let reader = std::thread::spawn(move || keep_lines(BufReader::new(stderr), &kept));
+        let output = child.stdout.take().expect("piped").into();
+        let input = child.stdin.take();
+        Ok((AgentProcess { child, input, lines, reader: Some(reader) }, output))
+    }
+
+    /// Its standard input, before it becomes a stream.
+    pub fn input(&mut self) -> Result<&mut ChildStdin, HostError> {
+        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+        self.input.as_mut().ok_or_else(|| HostError::Os { what: "write to ssh", source: gone() })
+    }
+
+    /// The conversation over its input and output, of which some was read already.
+    pub fn stream(&mut self, output: OwnedFd, read: &[u8]) -> Result<MessageStream, HostError> {
+        self.input()?;
+        let input = self.input.take().expect("it was just there");
+        let mut stream = MessageStream::new(output, input.into());
+        stream.begin_with(read);
+        Ok(stream)
+    }
+
+    /// It closed its end: how it ended and what it said.
+    pub fn ended(&mut self, because: Option<io::Error>) -> HostError {
+        drop(self.input.take());
+        let status = self.wait(END_TIME);
+        if let (None, Some(source)) = (status, because) {
+            return HostError::Os { what: "write to ssh", source };
+        }
+        // What it said last is read by now, or nearly; a process that it left behind may hold its end for ever.
+        let begin = Instant::now();
+        while self.reader.as_ref().is_some_and(|reader| !reader.is_finished())
+            && begin.elapsed() < LAST_WORDS_TIME
+        {
+            std::thread::sleep(END_LOOK);
+        }
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        HostError::Ended { status, lines }
+    }
+
+    fn wait(&mut self, at_most: Duration) -> Option<std::process::ExitStatus> {
+        let begin = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if begin.elapsed() < at_most => std::thread::sleep(END_LOOK),
+                _ => return None,
+            }
+        }
+    }
+}
+
+impl Drop for AgentProcess {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        if self.wait(END_TIME).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A host with an agent that listens to us.
+#[derive(Debug)]
+pub struct RemoteHost {
+    name: String,
+    program: String,
+    session: HostSession,
+    // Before the process: its end is the agent's sign to end, which the process's drop waits for.
+    stream: MessageStream,
+    process: Option<AgentProcess>,
+    clock: Clock,
+    monotonic: ClockTrack,
+    wall: ClockTrack,
+    silence_max: Duration,
+}
+
+impl RemoteHost {
+    /// Reaches the host and waits for its agent's greeting.
+    ///
+    /// # Errors
+    /// It is not reached, or its agent is of another version.
+    pub fn connect(address: &HostAddress, options: &ConnectOptions) -> Result<RemoteHost, HostError> {
+        let (process, stream) = match address {
+            HostAddress::Local => {
+                let own = std::env::current_exe()
+                    .map_err(|source| HostError::Os { what: "find this program", source })?;
+                let mut command = Command::new(own);
+                command.args(["agent", "--stdio"]).args(&options.arguments);
+                let (mut process, output) = AgentProcess::spawn(command)?;
+                let stream = process.stream(output, &[])?;
+                (process, stream)
+            }
+            HostAddress::Ssh { destination } => {
+                let program = options.far_program.as_deref();
+                let words = program.into_iter().chain(options.arguments.iter().map(String::as_str));
+                if let Some(word) = words.into_iter().find(|word| !is_plain(word)) {
+                    return Err(HostError::FarProgram(word.to_string()));
+                }
+                ssh::start(&SshStart {
+                    ssh: &options.ssh,
+                    destination,
+                    program,
+                    version: &options.program,
+                    arguments: &options.arguments,
+                    time_max: options.connect_max,
+                })?
+            }
+        };
+        let mut host = RemoteHost {
+            name: address.to_string(),
+            program: String::new(),
+            session: HostSession::default(),
+            stream,
+            process: Some(process),
+            clock: Clock::Monotonic,
+            monotonic: ClockTrack::default(),
+            wall: ClockTrack::default(),
+            silence_max: options.silence_max,
+        };
+        host.stream.send(&HostSession::greeting(&options.program))?;
+        let until = host.clock.now().after(options.connect_max);
+        while host.program.is_empty() {
+            let Some(news) = host.hear(until)? else { return Err(HostError::Silent(options.connect_max)) };
+            if let HostNews::Greeted(program) = news {
+                host.program = program;
+            }
+        }
+        Ok(host)
+    }
+
+    /// Its address, as given.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The agent's program and version.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// The name of its clock.
+    pub fn clock_name(&self) -> &str {
+        self.session.clock().map(|name| &*name.0).unwrap_or_default()
+    }
+
+    /// What is known of its `CLOCK_MONOTONIC` against ours.
+    pub fn monotonic(&self) -> &ClockTrack {
+        &self.monotonic
+    }
+
+    /// What is known of its wall clock against our `CLOCK_MONOTONIC`: its times are nanoseconds since 1970.
+    pub fn wall(&self) -> &ClockTrack {
+        &self.wall
+    }
+
+    /// Bytes that were sent to it and received from it.
+    pub fn bytes(&self) -> [u64; 2] {
+        self.stream.bytes()
+    }
+
+    /// Asks for samples at this interval.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn watch(&mut self, interval: Duration, only: Vec<String>) -> Result<(), HostError> {
+        let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+        let message = self.session.watch(interval_ms, only);
+        Ok(self.stream.send(&message)?)
+    }
+
+    /// Asks what its clock says, unless it has yet to answer. The answer is heard with other news.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn ask_clock(&mut self) -> Result<(), HostError> {
+        if self.session.asked_since().is_some() {
+            return Ok(());
+        }
+        let message = self.session.ask(self.clock.now());
+        Ok(self.stream.send(&message)?)
+    }
+
+    /// One round: asks what its clock says, and waits for the answer. Other news are handed to `other`.
+    ///
+    /// # Errors
+    /// The host is lost.
+    pub fn clock_round(&mut self, mut other: impl FnMut(HostNews)) -> Result<(), HostError> {
+        self.ask_clock()?;
+        while self.session.asked_since().is_some() {
+            match self.hear(Nanos::MAX)? {
+                None | Some(HostNews::Clock { .. }) => {}
+                Some(news) => other(news),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next news, waiting until then at most. Rounds of its clock are taken on the way.
+    ///
+    /// # Errors
+    /// The host is lost, or could not do what it was asked to.
+    pub fn hear(&mut self, until: Nanos) -> Result<Option<HostNews>, HostError> {
+        let mut now = self.clock.now();
+        loop {
+            // A message that came while we were elsewhere counts from now on: later than it was, which no bound minds.
+            if let Some(message) = self.stream.take()? {
+                return self.take_in(message, now).map(Some);
+            }
+            let lost = self.session.asked_since().map(|asked| asked.after(self.silence_max));
+            if lost.is_some_and(|lost| lost <= now) {
+                return Err(HostError::Silent(self.silence_max));
+            }
+            let left = until.min(lost.unwrap_or(until)).since(now).min(WAIT_MAX);
+            let state = self.stream.wait(left)?;
+            now = self.clock.now();
+            match state {
+                StreamState::Closed => return Err(self.closed()),
+                StreamState::Quiet if until <= now => return Ok(None),
+                StreamState::Quiet | StreamState::Heard => {}
+            }
+        }
+    }
+
+    fn take_in(&mut self, message: FromHost, now: Nanos) -> Result<HostNews, HostError> {
+        let news = self.session.on_message(message, now)?;
+        match news {
+            HostNews::Clock { monotonic, wall } => {
+                self.monotonic.add(monotonic)?;
+                self.wall.add(wall)?;
+                Ok(HostNews::Clock { monotonic, wall })
+            }
+            HostNews::Failed(kind, what) => Err(HostError::Failed { kind, what }),
+            news => Ok(news),
+        }
+    }
+
+    fn closed(&mut self) -> HostError {
+        match &mut self.process {
+            Some(process) => process.ended(None),
+            None => HostError::Ended { status: None, lines: Vec::new() },
+        }
+    }
+}
+
+/// A word that a shell takes as it is.
+fn is_plain(word: &str) -> bool {
+    let plain = |one: char| one.is_ascii_alphanumeric() || "/._~+-=".contains(one);
+    !word.is_empty() && word.chars().all(plain)
+}

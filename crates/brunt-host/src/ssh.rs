@@ -1,0 +1,158 @@
+//! Starts an agent through ssh: with the far host's own program if it is of this version, else with a copy of this one
+//! that is gone from the far disk as soon as it runs.
+//!
+//! The far shell says with one line what it is about to do, so what a login script prints before it does no harm.
+//! The rule: nothing is installed, opened or left on the far host. ssh's own configuration, keys and known hosts apply.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::remote::{AgentProcess, HostError};
+use crate::stream::{MessageStream, read_within};
+
+/// The line behind which the agent speaks.
+const BEGINS: &str = "brunt-agent-begins";
+/// The line that asks for a copy, with the far machine's architecture.
+const NEEDED: &str = "brunt-agent-needed";
+/// What a login script may print before.
+const CHATTER_BYTES_MAX: usize = 64 << 10;
+
+/// What to start on the far host.
+#[derive(Clone, Debug)]
+pub(crate) struct SshStart<'a> {
+    /// ssh, or what stands for it, with its arguments.
+    pub ssh: &'a [String],
+    /// As ssh takes it.
+    pub destination: &'a str,
+    /// A program that is there already, by its path; `None`: the one of this version, or a copy.
+    pub program: Option<&'a str>,
+    /// As the far program says its version.
+    pub version: &'a str,
+    /// Further arguments of the agent.
+    pub arguments: &'a [String],
+    /// Both the login and the copy have to be done in this time.
+    pub time_max: Duration,
+}
+
+/// Starts it; the agent's greeting is what comes next.
+///
+/// # Errors
+/// ssh or the far shell fails; the text has what they said.
+pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream), HostError> {
+    let own = std::env::current_exe().and_then(File::open);
+    let mut own = own.map_err(|source| HostError::Os { what: "read this program", source })?;
+    let bytes = own.metadata().map_err(|source| HostError::Os { what: "read this program", source })?.len();
+    let (ssh, options) = start.ssh.split_first().ok_or(HostError::NoSsh)?;
+    let mut command = Command::new(ssh);
+    command.args(options);
+    // Nobody answers questions here; and a peer that is gone is noticed also while the copy is sent.
+    command.args(["-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]);
+    command.args(["-T", "--", start.destination, &far_command(start, bytes)]);
+    let (mut process, output) = AgentProcess::spawn(command)?;
+    let until = Instant::now() + start.time_max;
+    let mut heard = Heard::default();
+    loop {
+        match heard.next_line() {
+            Some(FarLine::Begins) => {
+                return process.stream(output, &heard.bytes).map(|stream| (process, stream));
+            }
+            Some(FarLine::Needed(machine)) => {
+                if machine != std::env::consts::ARCH {
+                    return Err(HostError::Machine { theirs: machine, ours: std::env::consts::ARCH });
+                }
+                let input = process.input()?;
+                let copied = io::copy(&mut own, input).and_then(|_| input.flush());
+                if let Err(source) = copied {
+                    return Err(process.ended(Some(source)));
+                }
+            }
+            Some(FarLine::Other) => {}
+            None => {
+                let left = until.saturating_duration_since(Instant::now());
+                match read_within(&output, left)? {
+                    Some(more) if more.is_empty() => return Err(process.ended(None)),
+                    Some(more) if heard.seen + more.len() > CHATTER_BYTES_MAX => {
+                        return Err(HostError::Chatter);
+                    }
+                    Some(more) => heard.push(&more),
+                    None if left.is_zero() => return Err(HostError::Silent(start.time_max)),
+                    None => {}
+                }
+            }
+        }
+    }
+}
+
+/// What the far shell runs. It stands between single quotes, so that it does not matter which shell that is; there are
+/// none inside.
+fn far_command(start: &SshStart<'_>, bytes: u64) -> String {
+    let arguments: String = start.arguments.iter().map(|argument| format!(" {argument}")).collect();
+    let agent = format!("agent --stdio{arguments}");
+    let script = match start.program {
+        Some(program) => format!("echo {BEGINS}; exec {program} {agent}"),
+        None => format!(
+            "if [ \"$(brunt --version 2>/dev/null)\" = \"{version}\" ]; then echo {BEGINS}; exec brunt {agent}; fi; \
+             d=$(mktemp -d \"${{TMPDIR:-/tmp}}/brunt-agent.XXXXXX\") || exit 1; \
+             echo {NEEDED} $(uname -m); \
+             head -c {bytes} >\"$d/brunt\"; \
+             if [ $(wc -c <\"$d/brunt\") -eq {bytes} ] && chmod 700 \"$d/brunt\"; \
+             then echo {BEGINS}; \"$d/brunt\" {agent} --remove-program; s=$?; else s=1; fi; \
+             rm -rf \"$d\"; exit $s",
+            version = start.version,
+        ),
+    };
+    debug_assert!(!script.contains('\''), "quotes are checked where the parts are read");
+    format!("exec sh -c '{script}'")
+}
+
+/// A line of the far shell.
+#[derive(Debug, PartialEq, Eq)]
+enum FarLine {
+    Begins,
+    Needed(String),
+    Other,
+}
+
+/// What came, as far as no line of it was taken.
+#[derive(Default)]
+struct Heard {
+    bytes: Vec<u8>,
+    seen: usize,
+}
+
+impl Heard {
+    fn push(&mut self, more: &[u8]) {
+        self.seen += more.len();
+        self.bytes.extend_from_slice(more);
+    }
+
+    fn next_line(&mut self) -> Option<FarLine> {
+        let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
+        let line: Vec<u8> = self.bytes.drain(..=end).collect();
+        let line = String::from_utf8_lossy(&line);
+        Some(match line.trim().split_once(' ') {
+            None if line.trim() == BEGINS => FarLine::Begins,
+            Some((NEEDED, machine)) => FarLine::Needed(machine.trim().to_string()),
+            _ => FarLine::Other,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_found_behind_chatter() {
+        let mut heard = Heard::default();
+        heard.push(b"Welcome to node7\nbrunt-agent-needed x86_64\nbrunt-agent-beg");
+        assert_eq!(heard.next_line(), Some(FarLine::Other));
+        assert_eq!(heard.next_line(), Some(FarLine::Needed("x86_64".into())));
+        assert_eq!(heard.next_line(), None);
+        heard.push(b"ins\n\0\0\0\x02");
+        assert_eq!(heard.next_line(), Some(FarLine::Begins));
+        assert_eq!(heard.bytes, b"\0\0\0\x02");
+    }
+}

@@ -1,0 +1,276 @@
+//! Frames over file descriptors: what one thread needs to hold a conversation without ever waiting for longer than it
+//! wants to. Pipes of ssh and of a child, or a socket.
+//!
+//! The rule: neither side can make the other keep more than a frame and a bounded backlog. Who adds to a full backlog
+//! gets [`StreamError::Full`]; [`MessageStream::backlog`] says before whether something that may be dropped should be.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use brunt_result::message::{Decoder, FRAME_BYTES_MAX, FrameError, encode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+/// What may wait to be sent: a frame of the largest and as much again.
+const BACKLOG_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
+/// What is read at once.
+const READ_BYTES: usize = 64 << 10;
+/// A pipe that is ready takes so much without making us wait, whatever its other end does: PIPE_BUF (pipe(7)).
+const PIPE_WRITE_BYTES: usize = 4096;
+
+/// Trouble with a conversation.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The system's.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// "read from the other side", for example.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The other side's bytes are no messages.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The other side does not read.
+    #[error("the other side reads too slowly: {0} bytes wait for it")]
+    Full(usize),
+}
+
+/// What a wait found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamState {
+    /// Bytes came: there may be messages.
+    Heard,
+    /// Nothing came.
+    Quiet,
+    /// The other side has closed its end; what it sent before can still be taken.
+    Closed,
+}
+
+/// One side of a conversation.
+#[derive(Debug)]
+pub struct MessageStream {
+    input: OwnedFd,
+    output: OwnedFd,
+    decoder: Decoder,
+    outgoing: Vec<u8>,
+    /// So much of its front was sent.
+    sent: usize,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+impl MessageStream {
+    /// Reads from one descriptor and writes to the other, which may be the same. Neither has to be non-blocking: they may
+    /// be shared with others, such as a terminal's shell.
+    pub fn new(input: OwnedFd, output: OwnedFd) -> MessageStream {
+        MessageStream {
+            input,
+            output,
+            decoder: Decoder::default(),
+            outgoing: Vec::new(),
+            sent: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+        }
+    }
+
+    /// Takes what was read from the descriptor already.
+    pub fn begin_with(&mut self, bytes: &[u8]) {
+        self.decoder.push(bytes);
+    }
+
+    /// Puts a message behind those that wait, and sends what can be sent at once.
+    ///
+    /// # Errors
+    /// It is longer than a frame, the other side does not read, or it is gone.
+    pub fn send(&mut self, message: &impl Serialize) -> Result<(), StreamError> {
+        if self.backlog() > BACKLOG_BYTES_MAX - FRAME_BYTES_MAX {
+            return Err(StreamError::Full(self.backlog()));
+        }
+        encode(message, &mut self.outgoing)?;
+        let mut ready = [PollFd::new(&self.output, PollFlags::OUT)];
+        if poll_for(&mut ready, Duration::ZERO)? && ready[0].revents().contains(PollFlags::OUT) {
+            self.write_some()?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that wait to be sent.
+    pub fn backlog(&self) -> usize {
+        self.outgoing.len() - self.sent
+    }
+
+    /// Bytes that were sent and received.
+    pub fn bytes(&self) -> [u64; 2] {
+        [self.sent_bytes, self.received_bytes]
+    }
+
+    /// Waits for bytes, sending meanwhile what waits; at most so long.
+    ///
+    /// # Errors
+    /// The descriptors cannot be read or written any more.
+    pub fn wait(&mut self, at_most: Duration) -> Result<StreamState, StreamError> {
+        let has_backlog = self.backlog() > 0;
+        let wanted = if has_backlog { PollFlags::OUT } else { PollFlags::empty() };
+        let mut ready = [PollFd::new(&self.input, PollFlags::IN), PollFd::new(&self.output, wanted)];
+        if !poll_for(&mut ready, at_most)? {
+            return Ok(StreamState::Quiet);
+        }
+        let (input, output) = (ready[0].revents(), ready[1].revents());
+        if input.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+            return self.read_some();
+        }
+        if has_backlog && output.contains(PollFlags::OUT) {
+            self.write_some()?;
+            return Ok(StreamState::Quiet);
+        }
+        // A pipe that nobody reads any more says so even if nothing is asked of it.
+        let gone = output.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
+        Ok(if gone { StreamState::Closed } else { StreamState::Quiet })
+    }
+
+    /// The next message that has come whole.
+    ///
+    /// # Errors
+    /// The stream is of no use any more.
+    pub fn take<M: for<'de> Deserialize<'de>>(&mut self) -> Result<Option<M>, StreamError> {
+        Ok(self.decoder.take()?)
+    }
+
+    fn read_some(&mut self) -> Result<StreamState, StreamError> {
+        let mut buffer = [0; READ_BYTES];
+        match rustix::io::read(&self.input, &mut buffer) {
+            Ok(0) => Ok(StreamState::Closed),
+            Ok(count) => {
+                self.received_bytes += count as u64;
+                self.decoder.push(&buffer[..count]);
+                Ok(StreamState::Heard)
+            }
+            Err(Errno::INTR | Errno::AGAIN) => Ok(StreamState::Quiet),
+            Err(Errno::CONNRESET) => Ok(StreamState::Closed),
+            Err(error) => Err(StreamError::Io { what: "read from the other side", source: error.into() }),
+        }
+    }
+
+    fn write_some(&mut self) -> Result<(), StreamError> {
+        let rest = &self.outgoing[self.sent..];
+        match rustix::io::write(&self.output, &rest[..rest.len().min(PIPE_WRITE_BYTES)]) {
+            Ok(count) => {
+                self.sent += count;
+                self.sent_bytes += count as u64;
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => {
+                return Err(StreamError::Io { what: "write to the other side", source: error.into() });
+            }
+        }
+        if self.sent == self.outgoing.len() {
+            self.outgoing.clear();
+            self.sent = 0;
+        } else if self.sent >= FRAME_BYTES_MAX / 4 {
+            self.outgoing.drain(..std::mem::take(&mut self.sent));
+        }
+        Ok(())
+    }
+}
+
+/// Reads some bytes from a descriptor within this time; `None` when there are none yet, nothing at its end.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn read_within(from: impl AsFd, at_most: Duration) -> Result<Option<Vec<u8>>, StreamError> {
+    let mut ready = [PollFd::new(&from, PollFlags::IN)];
+    if !poll_for(&mut ready, at_most)? {
+        return Ok(None);
+    }
+    let mut buffer = [0; READ_BYTES];
+    match rustix::io::read(&from, &mut buffer) {
+        Ok(count) => Ok(Some(buffer[..count].to_vec())),
+        Err(Errno::INTR | Errno::AGAIN) => Ok(None),
+        Err(error) => Err(StreamError::Io { what: "read from the other side", source: error.into() }),
+    }
+}
+
+/// Whether anything is ready within this time.
+fn poll_for(fds: &mut [PollFd<'_>], at_most: Duration) -> Result<bool, StreamError> {
+    let time = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: i64::from(at_most.subsec_nanos()) };
+    match poll(fds, Some(&time)) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(StreamError::Io { what: "wait for the other side", source: error.into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_result::message::{FromHost, ToHost, TraceDigest};
+
+    fn pair() -> (MessageStream, MessageStream) {
+        let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
+        (MessageStream::new(from.0, to.1), MessageStream::new(to.0, from.1))
+    }
+
+    fn next<M: for<'de> Deserialize<'de>>(stream: &mut MessageStream) -> Option<M> {
+        loop {
+            if let Some(message) = stream.take().unwrap() {
+                return Some(message);
+            }
+            if stream.wait(Duration::from_secs(60)).unwrap() == StreamState::Closed {
+                return None;
+            }
+        }
+    }
+
+    /// Messages go both ways, also such as a pipe cannot hold, with one thread a side.
+    #[test]
+    fn messages_go_both_ways() {
+        let (mut here, mut there) = pair();
+        let part = ToHost::TracePart { trace: TraceDigest("f".into()), bytes: vec![200; 300_000] };
+        let sent = part.clone();
+        let other = std::thread::spawn(move || {
+            let heard: ToHost = next(&mut there).unwrap();
+            assert_eq!(heard, sent);
+            there.send(&FromHost::Note("heard".into())).unwrap();
+            assert_eq!(next::<ToHost>(&mut there), None);
+        });
+        here.send(&part).unwrap();
+        assert_eq!(next::<FromHost>(&mut here), Some(FromHost::Note("heard".into())));
+        assert!(here.bytes()[0] > 300_000 && here.bytes()[1] > 10 && here.backlog() == 0);
+        drop(here);
+        other.join().unwrap();
+    }
+
+    /// Somebody who does not read makes us keep so much and no more.
+    #[test]
+    fn a_backlog_is_bounded() {
+        let (mut here, _there) = pair();
+        let part = ToHost::TracePart { trace: TraceDigest("f".into()), bytes: vec![200; 1 << 20] };
+        let error = loop {
+            if let Err(error) = here.send(&part) {
+                break error;
+            }
+            assert!(here.backlog() <= BACKLOG_BYTES_MAX);
+        };
+        assert!(matches!(error, StreamError::Full(_)), "{error}");
+    }
+
+    /// Nonsense ends the conversation, and so does the other side's end.
+    #[test]
+    fn nonsense_and_the_end_are_noticed() {
+        let (mut here, there) = pair();
+        here.begin_with(b"\xff\xff\xff\xffno frame");
+        assert!(matches!(here.take::<FromHost>(), Err(StreamError::Frame(FrameError::TooLong { .. }))));
+        drop(there);
+        let (mut here, there) = pair();
+        assert_eq!(here.wait(Duration::ZERO).unwrap(), StreamState::Quiet);
+        drop(there);
+        assert_eq!(here.wait(Duration::from_secs(60)).unwrap(), StreamState::Closed);
+        let error = here.send(&ToHost::Renew).unwrap_err();
+        assert!(matches!(error, StreamError::Io { what: "write to the other side", .. }), "{error}");
+    }
+}

@@ -1,0 +1,185 @@
+//! `brunt agent clock`: how far the clocks of other hosts are from this machine's, and how fast they run apart.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use brunt_core::{Clock, Span};
+use brunt_host::{
+    ClockEstimate, ClockOffset, ConnectOptions, HostAddress, HostError, HostNews, RateModel, RemoteHost,
+};
+use serde_json::{Value, json};
+
+use super::reach::ReachArgs;
+use crate::cli::{Done, Failure, Output};
+
+/// Rounds at the begin and at the end, without a pause.
+const BURST: u32 = 16;
+/// The pause between rounds in between.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// Compare the clocks of other hosts with this machine's: offset, drift, and how sure that is
+///
+/// Asks an agent on each host many times what its clocks say. The true offset lies between the two bounds whatever
+/// the network does, also when its delays differ both ways; it is known to half the shortest round trip or better.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  # two hosts for ten seconds\n  brunt agent clock ssh:node7 ssh:root@node8 --for 10s\n\n  # what this machine measures of itself: the least error there is\n  brunt agent clock local"
+)]
+pub struct ClockArgs {
+    #[command(flatten)]
+    reach: ReachArgs,
+
+    /// How long to ask: the longer, the better the drift is known
+    #[arg(long = "for", value_name = "TIME", default_value = "3s")]
+    time: Span,
+}
+
+/// What was found of one host.
+struct HostClock {
+    program: String,
+    name: String,
+    /// Of the monotonic clock.
+    estimate: Option<ClockEstimate>,
+    /// Of the wall clock, against our wall clock.
+    wall: Option<ClockOffset>,
+    rounds: u64,
+    round_trip: Duration,
+    bytes: [u64; 2],
+    notes: Vec<String>,
+}
+
+/// Asks all hosts at once and prints what was found.
+pub fn run(args: &ClockArgs, output: &Output) -> Done {
+    let (addresses, options) = (args.reach.addresses()?, args.reach.options()?);
+    let stop = output.interrupt_flag();
+    let options = &options;
+    let results: Vec<Result<HostClock, HostError>> = std::thread::scope(|scope| {
+        let ask = |address| scope.spawn(move || measure(address, options, args.time.0, stop));
+        let threads: Vec<_> = addresses.iter().map(ask).collect();
+        threads.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
+    });
+    let mut lost = 0;
+    let mut list = Vec::new();
+    for (address, result) in addresses.iter().zip(&results) {
+        match result {
+            Ok(found) => print(address, found, output),
+            Err(error) => {
+                lost += 1;
+                output.note(format_args!("{address}: {error}"));
+            }
+        }
+        list.push(as_json(address, result));
+    }
+    output.object(&json!({ "hosts": list }));
+    match lost {
+        0 => Ok(()),
+        lost => Err(Failure::failed(format!("{lost} of {} hosts could not be asked", addresses.len()))),
+    }
+}
+
+fn measure(
+    address: &HostAddress,
+    options: &ConnectOptions,
+    time: Duration,
+    stop: &AtomicBool,
+) -> Result<HostClock, HostError> {
+    let mut host = RemoteHost::connect(address, options)?;
+    let mut notes = Vec::new();
+    let mut hear = |news| {
+        if let HostNews::Note(note) = news {
+            notes.push(note);
+        }
+    };
+    let clock = Clock::Monotonic;
+    for _ in 0..BURST {
+        host.clock_round(&mut hear)?;
+    }
+    let begin = clock.now();
+    while clock.now().since(begin) < time && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(PAUSE_MAX.min(time.saturating_sub(clock.now().since(begin))));
+        host.clock_round(&mut hear)?;
+    }
+    for _ in 0..BURST {
+        host.clock_round(&mut hear)?;
+    }
+    // Our own two clocks, between two looks at the one.
+    let before = clock.now();
+    let our_wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
+    let after = clock.now();
+    let wall = host.wall().estimate(after).map(|wall| ClockOffset {
+        low: wall.offset.low - (our_wall - before.0 as i64),
+        high: wall.offset.high - (our_wall - after.0 as i64),
+    });
+    Ok(HostClock {
+        program: host.program().to_string(),
+        name: host.clock_name().to_string(),
+        estimate: host.monotonic().estimate(after),
+        wall,
+        rounds: host.monotonic().rounds(),
+        round_trip: host.monotonic().round_trip_min().unwrap_or_default(),
+        bytes: host.bytes(),
+        notes,
+    })
+}
+
+fn print(address: &HostAddress, found: &HostClock, output: &Output) {
+    let ms = |ns: f64| format!("{:.3} ms", ns / 1e6);
+    output.line(format_args!("{address} ({})", found.program));
+    match found.wall {
+        Some(wall) => output.line(format_args!(
+            "  wall clock  {:+.3} ms, ± {}",
+            wall.middle() as f64 / 1e6,
+            ms(wall.error().as_nanos() as f64)
+        )),
+        None => output.line("  wall clock  was set while it was measured: no offset"),
+    }
+    match &found.estimate {
+        Some(estimate) => {
+            let [low, high] = estimate.rate.map(|rate| rate * 1e6);
+            output.line(format_args!(
+                "  monotonic   {:+.6} s, ± {}",
+                estimate.offset.middle() as f64 / 1e9,
+                ms(estimate.offset.error().as_nanos() as f64)
+            ));
+            match estimate.model {
+                RateModel::Constant => output.line(format_args!("  drift       {low:+.1} to {high:+.1} ppm")),
+                RateModel::Changing => {
+                    output.line("  drift       changed while it was measured: a clock is being slewed")
+                }
+            }
+        }
+        None => {
+            output.line("  monotonic   jumped while it was measured (was the machine suspended?): no offset")
+        }
+    }
+    output.line(format_args!(
+        "  round trip  {}, the shortest of {} rounds",
+        ms(found.round_trip.as_nanos() as f64),
+        found.rounds
+    ));
+    for note in &found.notes {
+        output.note(format_args!("{address}: {note}"));
+    }
+}
+
+fn as_json(address: &HostAddress, result: &Result<HostClock, HostError>) -> Value {
+    let found = match result {
+        Ok(found) => found,
+        Err(error) => return json!({ "host": address.to_string(), "error": error.to_string() }),
+    };
+    let offset = |offset: ClockOffset| json!({ "low": offset.low, "high": offset.high });
+    json!({
+        "host": address.to_string(),
+        "program": found.program,
+        "clock": found.name,
+        "offset_ns": found.estimate.map(|estimate| offset(estimate.offset)),
+        "wall_offset_ns": found.wall.map(offset),
+        "drift_ppm": found.estimate.map(|estimate| estimate.rate.map(|rate| rate * 1e6)),
+        "drift_is_constant": found.estimate.map(|estimate| estimate.model == RateModel::Constant),
+        "rounds": found.rounds,
+        "round_trip_ns": u64::try_from(found.round_trip.as_nanos()).unwrap_or(u64::MAX),
+        "sent_bytes": found.bytes[0],
+        "received_bytes": found.bytes[1],
+        "notes": found.notes,
+    })
+}

@@ -1,0 +1,121 @@
+//! `brunt agent`: this program as it works on another host for a controller, and what a controller's user can ask of such
+//! hosts.
+
+mod clock;
+mod reach;
+
+use std::io::IsTerminal;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use brunt_core::Span;
+use brunt_core::units::format_duration;
+use brunt_host::{AgentConfig, AgentEnd, MessageStream};
+
+use crate::cli::{Done, Failure, Output};
+
+/// Shortest lease: a controller asks each second.
+const LEASE_MIN: Duration = Duration::from_secs(2);
+/// Longest one.
+const LEASE_MAX: Duration = Duration::from_secs(3600);
+
+/// Work on this host for a controller elsewhere, or compare other hosts' clocks with this one's
+///
+/// With --stdio it talks over its standard streams, as ssh starts it; a user has no need to. The agent of a
+/// controller that ends, or is not heard for the length of the lease, ends too and leaves nothing behind. 'clock'
+/// compares the clocks of other hosts with this machine's.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Agent {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    Clock(clock::ClockArgs),
+}
+
+#[derive(clap::Args)]
+struct ServeArgs {
+    /// Talk to the controller over standard input and output.
+    #[arg(long)]
+    stdio: bool,
+
+    /// End when the controller is not heard for this long, 2s to 1h.
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    lease: Span,
+
+    /// Remove the program's own file and its folder: it is a copy that is not needed any more.
+    #[arg(long, hide = true)]
+    remove_program: bool,
+
+    /// Added to all times, for tests of clocks that differ.
+    #[arg(long, hide = true, value_name = "NS", default_value_t = 0, allow_hyphen_values = true)]
+    clock_shift_ns: i64,
+}
+
+/// The program and its version, as `brunt --version` prints it.
+fn program() -> String {
+    format!("brunt {}", env!("CARGO_PKG_VERSION"))
+}
+
+impl super::Subcommand for Agent {
+    const NAME: &'static str = "agent";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        (
+            "brunt agent clock ssh:root@node7",
+            "how far its clocks are from this machine's; nothing is installed there",
+        ),
+        ("ssh node7 brunt agent --stdio", "what a controller runs to have an agent on node7"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        match self.what {
+            Some(What::Clock(args)) => clock::run(&args, output),
+            None if self.serve.stdio => stdio(&self.serve, output),
+            None => Err(Failure::usage("neither --stdio nor clock").advise("see 'brunt agent --help'")),
+        }
+    }
+}
+
+/// Talks over standard input and output until the controller or its lease is gone.
+fn stdio(args: &ServeArgs, output: &Output) -> Done {
+    if !(LEASE_MIN..=LEASE_MAX).contains(&args.lease.0) {
+        return Err(Failure::usage(format!("--lease {}: write 2s to 1h", args.lease)));
+    }
+    if args.remove_program {
+        remove_program();
+    }
+    let (input, out) = (std::io::stdin(), std::io::stdout());
+    if input.is_terminal() || out.is_terminal() {
+        return Err(Failure::usage("--stdio talks to a controller, and this is a terminal")
+            .advise("try 'brunt agent clock ssh:HOST' on the controller"));
+    }
+    let own = |stream: std::os::fd::BorrowedFd<'_>| -> Result<OwnedFd, Failure> {
+        stream.try_clone_to_owned().map_err(|error| Failure::failed(format!("standard streams: {error}")))
+    };
+    let stream = MessageStream::new(own(input.as_fd())?, own(out.as_fd())?);
+    let config = AgentConfig { program: program(), lease: args.lease.0, clock_shift_ns: args.clock_shift_ns };
+    match brunt_host::serve(stream, &config, output.interrupt_flag()) {
+        Ok(AgentEnd::Closed | AgentEnd::Stopped) => Ok(()),
+        Ok(AgentEnd::LeaseOver) => Err(Failure::failed(format!(
+            "the controller was not heard for {}",
+            format_duration(args.lease.0)
+        ))),
+        Ok(AgentEnd::Greeting(error)) => Err(Failure::failed(error)),
+        Err(error) => Err(Failure::failed(error)),
+    }
+}
+
+/// Takes away the copy that this program was started from, and its folder if that holds nothing else.
+fn remove_program() {
+    let Ok(own) = std::env::current_exe() else { return };
+    // What cannot be removed now is removed by the shell that started us.
+    let _ = std::fs::remove_file(&own);
+    if let Some(folder) = own.parent() {
+        let _ = std::fs::remove_dir(folder);
+    }
+}

@@ -1,0 +1,79 @@
+//! How a command reaches other hosts: the flags that commands share which ask agents for something.
+
+use std::time::Duration;
+
+use brunt_core::Span;
+use brunt_host::{ConnectOptions, HostAddress};
+
+use crate::cli::Failure;
+
+/// The most hosts of one command: each has a thread here.
+const HOSTS_MAX: usize = 1000;
+
+/// Hosts and the way to them.
+#[derive(clap::Args)]
+pub struct ReachArgs {
+    /// Host: ssh:user@host, as for ssh itself, or local for this machine
+    #[arg(required = true, value_name = "HOST")]
+    hosts: Vec<String>,
+
+    /// The ssh command, with options separated by spaces
+    #[arg(long, value_name = "COMMAND", default_value = "ssh")]
+    ssh: String,
+
+    /// The brunt to run on hosts reached by ssh [default: the one in their path if it has this version, else a copy]
+    #[arg(long, value_name = "PATH")]
+    far_program: Option<String>,
+
+    /// Give up a host that is not reached within this time
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    connect_timeout: Span,
+
+    /// Give up a host that is not heard for this long
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    silence: Span,
+
+    /// Shifts the clocks of all agents, for tests.
+    #[arg(long, hide = true, value_name = "NS", allow_hyphen_values = true)]
+    clock_shift_ns: Option<i64>,
+}
+
+impl ReachArgs {
+    /// The hosts, each once.
+    pub fn addresses(&self) -> Result<Vec<HostAddress>, Failure> {
+        let mut found: Vec<HostAddress> = Vec::new();
+        for text in &self.hosts {
+            let address: HostAddress = text.parse().map_err(Failure::usage)?;
+            if found.contains(&address) {
+                return Err(Failure::usage(format!("{address} is named twice")));
+            }
+            found.push(address);
+        }
+        if found.len() > HOSTS_MAX {
+            return Err(Failure::usage(format!("{} hosts: at most {HOSTS_MAX} at once", found.len())));
+        }
+        Ok(found)
+    }
+
+    /// How to reach them.
+    pub fn options(&self) -> Result<ConnectOptions, Failure> {
+        let ssh: Vec<String> = self.ssh.split_whitespace().map(String::from).collect();
+        if ssh.is_empty() {
+            return Err(Failure::usage("--ssh is empty: write --ssh 'ssh -F FILE', for example"));
+        }
+        for (flag, time) in [("--connect-timeout", self.connect_timeout), ("--silence", self.silence)] {
+            if time.0 < Duration::from_millis(100) {
+                return Err(Failure::usage(format!("{flag} {time}: write 100ms or more")));
+            }
+        }
+        let shift = self.clock_shift_ns.map(|shift| format!("--clock-shift-ns={shift}"));
+        Ok(ConnectOptions {
+            program: super::program(),
+            ssh,
+            far_program: self.far_program.clone(),
+            arguments: shift.into_iter().collect(),
+            connect_max: self.connect_timeout.0,
+            silence_max: self.silence.0,
+        })
+    }
+}
