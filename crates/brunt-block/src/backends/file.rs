@@ -45,6 +45,11 @@ pub const ENTRY: BackendEntry = BackendEntry {
             "temporary",
             "yes: use an unnamed file that vanishes when the process ends; needs size, excludes create",
         ),
+        (
+            "lay_out",
+            "yes: write random data to what create=yes or temporary=yes adds before it is used; no (default): leave it a \
+             hole, which is read without the disk",
+        ),
         ("read_only", "yes: refuse writes"),
         ("force", "yes: open a block device for writing even when it is in use"),
     ],
@@ -67,6 +72,8 @@ pub struct FileOptions {
     pub create: bool,
     /// Make a file, where there is none, that has a name while it is opened only.
     pub temporary: bool,
+    /// Write what is made of it once, before it is used.
+    pub lay_out: bool,
     /// Refuse writes.
     pub read_only: bool,
     /// Open a block device for writing even when it is mounted or otherwise held.
@@ -83,6 +90,7 @@ impl FileOptions {
             size_bytes: options.size("size")?,
             create: options.flag("create")?.unwrap_or(false),
             temporary: options.flag("temporary")?.unwrap_or(false),
+            lay_out: options.flag("lay_out")?.unwrap_or(false),
             read_only: options.flag("read_only")?.unwrap_or(false),
             force: options.flag("force")?.unwrap_or(false),
         })
@@ -98,6 +106,7 @@ impl Default for FileOptions {
             size_bytes: None,
             create: false,
             temporary: false,
+            lay_out: false,
             read_only: false,
             force: false,
         }
@@ -543,6 +552,46 @@ mod tests {
         assert!(info.read_only && !info.notes.is_empty());
         let folder = FileBackend::open(scratch.path(), &default).err().unwrap();
         assert!(folder.to_string().contains("neither a file"), "{folder}");
+    }
+
+    /// What is laid out is on the disk before the first request, and only what was added; what is not is said to be a
+    /// hole.
+    #[test]
+    fn laid_out_files_have_no_holes() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("disk.img");
+        let says_hole = |backend: &FileBackend| {
+            backend
+                .info()
+                .notes
+                .iter()
+                .any(|note| note.contains("never written") && note.contains("lay_out=yes"))
+        };
+        let with = |lay_out, size_bytes| FileOptions {
+            size_bytes: Some(size_bytes),
+            create: true,
+            lay_out,
+            ..FileOptions::default()
+        };
+        let sparse = FileBackend::open(&path, &with(false, 1 << 20)).unwrap();
+        assert!(says_hole(&sparse), "{:?}", sparse.info().notes);
+        std::fs::write(&path, [7; 65536]).unwrap();
+        let whole = FileBackend::open(&path, &with(true, (3 << 20) + 4096)).unwrap();
+        assert!(!says_hole(&whole), "{:?}", whole.info().notes);
+        assert_eq!(whole.allocation(0), Some((Allocation::Mapped, (3 << 20) + 4096)));
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(bytes[..65536].iter().all(|byte| *byte == 7), "what was there is gone");
+        let blocks: std::collections::HashSet<_> = bytes[65536..].chunks(4096).collect();
+        assert_eq!(
+            blocks.len(),
+            (bytes.len() - 65536) / 4096,
+            "blocks that are alike take no room on some disks"
+        );
+        let temporary = FileOptions { create: false, temporary: true, ..with(true, 1 << 20) };
+        let own = FileBackend::open(&scratch.path().join("own.img"), &temporary).unwrap();
+        assert!(!says_hole(&own), "{:?}", own.info().notes);
+        let error = FileBackend::open(&path, &FileOptions { lay_out: true, ..FileOptions::default() });
+        assert!(error.err().unwrap().to_string().contains("is there already"));
     }
 
     /// A file that is cut while it is open gives errors, not old content or a hang.

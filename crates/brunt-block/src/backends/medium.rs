@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use brunt_core::random::Random;
 use brunt_core::units::format_size;
 
 use super::file::FileOptions;
@@ -16,6 +17,10 @@ use crate::open::{Foreseen, OpenError};
 
 /// Size of a block device in bytes (linux/fs.h, `_IOR(0x12, 114, size_t)`; libc has no name for it).
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
+/// Written at once where a file is laid out.
+const LAY_OUT_BYTES: usize = 1 << 20;
+/// Of the random data: the same file each time.
+const LAY_OUT_SEED: u64 = 0x6272_756e_7400_0001;
 /// File systems by the magic of `statfs` (linux/magic.h).
 const FILE_SYSTEMS: &[(u64, &str)] = &[
     (0xef53, "ext4"),
@@ -105,12 +110,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     if !block_device && !kind.is_file() {
         return Err(OpenError::Refused(format!("{} is neither a file nor a block device", path.display())));
     }
-    if options.size_bytes.is_some() && !options.create {
-        return Err(OpenError::Refused(format!(
-            "size= creates a file of that size and needs create=yes; {} already exists",
-            path.display()
-        )));
-    }
+    fits_one_that_exists(path, options)?;
     let mut notes = Vec::new();
     let (file, direct, read_only) = open_as_wanted(path, options, block_device, &metadata, &mut notes)?;
     let (align, file, direct) = alignment(path, file, direct, read_only, &mut notes)?;
@@ -145,9 +145,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
         false => (metadata.blksize() as u32).min(4096),
     };
     let punch = !read_only && if block_device { discards(metadata.rdev()) } else { punches(&file, whole) };
-    if !starts_without_waiting(&file, block_bytes) {
-        notes.push("no asynchronous requests here: each costs the kernel a worker thread's time".to_string());
-    }
+    notes.extend(slow_or_hollow(&file, block_device, whole, block_bytes).map(str::to_string));
     Ok(Medium {
         block_device,
         named: metadata.nlink() > 0,
@@ -161,6 +159,41 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
         notes,
         file,
     })
+}
+
+/// Options that are for making a file need that to be asked for.
+fn fits_one_that_exists(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
+    if options.create {
+        return Ok(());
+    }
+    if options.lay_out {
+        return Err(OpenError::Refused(format!(
+            "lay_out=yes writes to a file that create=yes or temporary=yes makes; {} is there already",
+            path.display()
+        )));
+    }
+    if options.size_bytes.is_some() {
+        return Err(OpenError::Refused(format!(
+            "size= creates a file of that size and needs create=yes; {} already exists",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// What makes figures of a file or device others than one expects.
+fn slow_or_hollow(
+    file: &File,
+    block_device: bool,
+    size_bytes: u64,
+    block_bytes: u32,
+) -> impl Iterator<Item = &'static str> {
+    let hollow = (!block_device && has_hole(file, size_bytes)).then_some(
+        "parts of the file were never written: they are read without the disk (lay_out=yes writes them)",
+    );
+    let slow = (!starts_without_waiting(file, block_bytes))
+        .then_some("no asynchronous requests here: each costs the kernel a worker thread's time");
+    hollow.into_iter().chain(slow)
 }
 
 /// What can be known of a file or block device without opening it.
@@ -232,7 +265,34 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
             format_size(size_bytes)
         )));
     }
-    file.set_len(size_bytes).map_err(failed)
+    file.set_len(size_bytes).map_err(failed)?;
+    if options.lay_out && metadata.len() < size_bytes {
+        lay_out(&file, metadata.len(), size_bytes).map_err(|source| OpenError::Os {
+            what: "cannot write all of",
+            path: path.to_path_buf(),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// Writes random bytes to a part of the file, to the disk, and leaves none of them in the page cache.
+fn lay_out(file: &File, from: u64, to: u64) -> io::Result<()> {
+    let mut random = Random::new(LAY_OUT_SEED);
+    let mut bytes = vec![0; LAY_OUT_BYTES];
+    let mut at = from;
+    while at < to {
+        let len = (to - at).min(LAY_OUT_BYTES as u64) as usize;
+        random.fill(&mut bytes[..len]);
+        file.write_all_at(&bytes[..len], at)?;
+        at += len as u64;
+    }
+    file.sync_all()?;
+    // SAFETY: numbers and an open descriptor.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
 }
 
 /// Read-write and O_DIRECT where that is wanted and possible.
@@ -352,6 +412,13 @@ pub(super) fn file_system(path: &Path) -> Option<&'static str> {
     }
     let magic = stat.f_type as u64 & 0xffff_ffff;
     FILE_SYSTEMS.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
+}
+
+/// Whether some of the file has no place on the disk.
+fn has_hole(file: &File, size_bytes: u64) -> bool {
+    // SAFETY: numbers and an open descriptor; nothing here uses the file's own offset.
+    let hole = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_HOLE) };
+    u64::try_from(hole).is_ok_and(|hole| hole < size_bytes)
 }
 
 /// Whether the file takes RWF_NOWAIT, which is what a ring tries first.
