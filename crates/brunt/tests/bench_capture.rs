@@ -30,7 +30,17 @@ fn everybody_reads_the_same() {
         assert_eq!(ours["calls_found"], table["calls"], "{name}");
         assert!(ours["cpu_s"].as_f64() > Some(0.0) && ours["resident_bytes_max"].as_u64() > Some(1 << 20));
     }
-    assert!(who(table, "ours, and the trace").expect("it is there")["trace_bytes"].as_u64() > Some(0));
+    let trace_bytes = who(table, "ours, and the trace").expect("it is there")["trace_bytes"].as_u64();
+    assert!(trace_bytes > Some(0));
+    // Its parts are all of it, and take less room than their values would.
+    let extents = table["extents"].as_array().expect("kinds of content");
+    let sum = |key: &str| extents.iter().map(|extent| extent[key].as_u64().expect("a size")).sum::<u64>();
+    // The report's bytes are those of rows, without the note on the trace's version.
+    let note_bytes = sum("file_bytes").checked_sub(trace_bytes.expect("a size"));
+    assert!(note_bytes.is_some_and(|bytes| bytes < 1024), "{trace_bytes:?}: {extents:?}");
+    assert!(sum("value_bytes") > sum("packed_bytes"), "{extents:?}");
+    let network = extents.iter().find(|extent| extent["extent"] == "network headers").expect("the first");
+    assert!(network["rows"].as_u64() > Some(1000), "a row for each packet, and flows: {network}");
     // The capture begins in the middle of connections: others miss a few calls there.
     let calls = table["calls"].as_u64().expect("a count");
     for (program, package, least) in

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use brunt_capture::trace::extents::{self, ExtentSizes};
 use brunt_core::Spent;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
@@ -65,6 +66,8 @@ pub struct ProgramRun {
     pub calls: u64,
     /// Bytes of the trace, where one was written.
     pub trace_bytes: Option<u64>,
+    /// What they are of; empty where none was written.
+    pub extents: Vec<ExtentSizes>,
 }
 
 impl Program {
@@ -146,9 +149,20 @@ impl Program {
             return Err(BenchError::failed(format!("{}: {}: {last}", self.name(), spent.status)));
         }
         let (calls, trace_bytes) = self.read(&said).map_err(tell)?;
+        let extents = match self {
+            Program::Trace => extents::sizes(&folder.join("trace")).map_err(BenchError::failed)?,
+            _ => Vec::new(),
+        };
         fs::remove_dir_all(&folder).map_err(tell)?;
         let cpu = spent.cost.cpu();
-        Ok(ProgramRun { wall, cpu, resident_bytes_max: spent.resident_bytes_max, calls, trace_bytes })
+        Ok(ProgramRun {
+            wall,
+            cpu,
+            resident_bytes_max: spent.resident_bytes_max,
+            calls,
+            trace_bytes,
+            extents,
+        })
     }
 
     fn read(self, said: &Path) -> io::Result<(u64, Option<u64>)> {

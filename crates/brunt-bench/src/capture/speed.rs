@@ -1,6 +1,7 @@
 //! Measures how fast captures are analysed. Programs take turns, round by round; goals and ratios use the
 //! median over rounds. tshark reads only a part of the capture, so its rate is compared.
 
+use brunt_capture::trace::extents::ExtentSizes;
 use brunt_core::quantity::Size;
 use serde_json::{Value, json};
 
@@ -175,6 +176,7 @@ fn print(
             "trace_bytes": contestant.runs[0].trace_bytes,
         }));
     }
+    let extents = extents(contestants, output);
     let verdicts = verdicts(subject, contestants, zstd_bytes);
     for verdict in &verdicts {
         output.line(format_args!("  = {}", verdict.text));
@@ -187,8 +189,29 @@ fn print(
     json!({
         "capture": subject.name, "file_bytes": subject.file_bytes, "wire_bytes": subject.wire_bytes,
         "packets": subject.packets, "calls": subject.calls, "zstd_bytes": zstd_bytes,
-        "programs": rows, "goals": goals,
+        "programs": rows, "extents": extents, "goals": goals,
     })
+}
+
+/// What the trace's bytes are of, with and without compression (Figure 9 of the Chronicle paper).
+fn extents(contestants: &[Contestant], output: &dyn Console) -> Vec<Value> {
+    let found = contestants.iter().flat_map(|contestant| &contestant.runs[0].extents);
+    let line = |ExtentSizes { extent, sizes }: &ExtentSizes| {
+        let megabytes = |bytes: u64| bytes as f64 / 1e6;
+        let smaller = sizes.value_bytes as f64 / sizes.file_bytes.max(1) as f64;
+        output.line(format_args!(
+            "  of the trace: {:<28} {:>9.3} MB as values, {:>8.3} packed, {:>8.3} compressed ({smaller:.0} to 1)",
+            extent.name(),
+            megabytes(sizes.value_bytes),
+            megabytes(sizes.packed_bytes),
+            megabytes(sizes.file_bytes),
+        ));
+        json!({
+            "extent": extent.name(), "rows": sizes.rows, "value_bytes": sizes.value_bytes,
+            "packed_bytes": sizes.packed_bytes, "file_bytes": sizes.file_bytes,
+        })
+    };
+    found.map(line).collect()
 }
 
 /// A figure that is held against a goal, or a ratio that has none.

@@ -13,6 +13,7 @@ mod anonymize;
 mod budget;
 mod checksums;
 pub(crate) mod common;
+pub mod extents;
 pub(crate) mod files;
 mod flows;
 mod operations;

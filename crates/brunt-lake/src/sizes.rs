@@ -1,0 +1,134 @@
+//! How much room a table takes on disk, and how much its values would take without packing: what `brunt bench
+//! capture` prints of a trace. Nothing but the parts' footers is read.
+//!
+//! The rule: what cannot be known from a footer is not estimated. Texts without packing are counted as they stand in
+//! the pages, the dictionary included.
+
+use std::fs::File;
+use std::ops::AddAssign;
+use std::path::Path;
+
+use parquet::basic::Type as Physical;
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+
+use crate::error::LakeError;
+use crate::reader::parts;
+use crate::table::Table;
+
+/// The room of a table, or of several together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableSizes {
+    /// Complete parts.
+    pub parts: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Values without packing: eight bytes for each number and time, one for each boolean, texts as in the pages.
+    pub value_bytes: u64,
+    /// Pages before compression: differences and numbers of a dictionary in as few bits as they need.
+    pub packed_bytes: u64,
+    /// The files, footers included.
+    pub file_bytes: u64,
+}
+
+impl AddAssign for TableSizes {
+    fn add_assign(&mut self, other: TableSizes) {
+        self.parts += other.parts;
+        self.rows += other.rows;
+        self.value_bytes += other.value_bytes;
+        self.packed_bytes += other.packed_bytes;
+        self.file_bytes += other.file_bytes;
+    }
+}
+
+/// What the complete parts of a table in `root` take; nothing when there is no such table.
+///
+/// # Errors
+/// The folder or a part cannot be read, or a part is no Parquet file.
+pub fn table_sizes(root: &Path, table: &Table) -> Result<TableSizes, LakeError> {
+    let mut sum = TableSizes::default();
+    for part in parts(root, table)? {
+        let file = File::open(&part.path).map_err(LakeError::io(&part.path))?;
+        let file_bytes = file.metadata().map_err(LakeError::io(&part.path))?.len();
+        let damaged = |error: parquet::errors::ParquetError| LakeError::Damaged {
+            path: part.path.clone(),
+            what: error.to_string(),
+        };
+        let reader = SerializedFileReader::new(file).map_err(damaged)?;
+        let groups = reader.metadata().row_groups();
+        let columns = || groups.iter().flat_map(|group| group.columns());
+        sum += TableSizes {
+            parts: 1,
+            rows: groups.iter().map(|group| count(group.num_rows())).sum(),
+            value_bytes: columns().map(value_bytes).sum(),
+            packed_bytes: columns().map(|column| count(column.uncompressed_size())).sum(),
+            file_bytes,
+        };
+    }
+    Ok(sum)
+}
+
+fn value_bytes(column: &ColumnChunkMetaData) -> u64 {
+    let nulls = column.statistics().and_then(|statistics| statistics.null_count_opt()).unwrap_or(0);
+    let values = count(column.num_values()).saturating_sub(nulls);
+    match column.column_type() {
+        Physical::BOOLEAN => values,
+        Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY => count(column.uncompressed_size()),
+        _ => values.saturating_mul(8),
+    }
+}
+
+/// Of a footer, which may say anything.
+fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Column, TableWriter, WriterOptions};
+
+    static TABLE: Table = Table {
+        name: "numbers",
+        doc: "Numbers.",
+        columns: &[
+            Column::int("ascending", "One more each time."),
+            Column::int("seldom", "Null but for every tenth row.").nullable(),
+            Column::bool("odd", "Whether the first is odd."),
+        ],
+    };
+
+    /// Numbers count eight bytes where they are, booleans one; packing makes them fewer, and files are what lies on
+    /// the disk.
+    #[test]
+    fn values_pages_and_files() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(table_sizes(folder.path(), &TABLE).unwrap(), TableSizes::default());
+        let mut writer = TableWriter::create(folder.path(), &TABLE, WriterOptions::default()).unwrap();
+        for number in 0..10_000 {
+            let row = writer.rows().row().int(number);
+            let row = if number % 10 == 0 { row.int(number) } else { row.null() };
+            row.bool(number % 2 == 1).end();
+        }
+        writer.finish().unwrap();
+        let sizes = table_sizes(folder.path(), &TABLE).unwrap();
+        let on_disk: u64 = std::fs::read_dir(folder.path().join("numbers"))
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .sum();
+        assert_eq!((sizes.parts, sizes.rows), (1, 10_000));
+        assert_eq!(sizes.value_bytes, 8 * 10_000 + 8 * 1_000 + 10_000);
+        assert_eq!(sizes.file_bytes, on_disk);
+        assert!(sizes.packed_bytes * 4 < sizes.value_bytes, "{sizes:?}");
+    }
+
+    /// A file that is no part is an error that names it.
+    #[test]
+    fn damaged_part() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("numbers")).unwrap();
+        std::fs::write(folder.path().join("numbers/part-000000.parquet"), "PAR1 and no more").unwrap();
+        let error = table_sizes(folder.path(), &TABLE).unwrap_err();
+        assert!(error.to_string().contains("part-000000.parquet"), "{error}");
+    }
+}
