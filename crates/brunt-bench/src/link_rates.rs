@@ -90,22 +90,27 @@ impl LinkBench {
     ) -> Result<Value, BenchError> {
         let settings =
             Settings { rate: Some(BitRate(rate)), queue: Some(queue(rate)), ..Settings::default() };
-        let (mut seen, mut said) = (Vec::new(), Vec::new());
+        let (mut seen, mut said, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.runs {
             if output.is_interrupted() {
                 return Err(BenchError::failed("interrupted before all runs were done"));
             }
             let pair = Pair::new(&settings, Carrier::Brunt, self.seed).map_err(BenchError::failed)?;
             let bytes = pair.tcp(1, Duration::from_secs(self.seconds)).map_err(BenchError::failed)?;
+            let doubts: Vec<String> = pair.report()?.trouble().into_iter().map(|doubt| doubt.what).collect();
             seen.push(bytes * 8.0 / 1e6);
-            said.extend(pair.report()?.trouble().into_iter().map(|doubt| doubt.what));
+            runs.push(json!({ "seen_megabits": bytes * 8.0 / 1e6, "said": doubts }));
+            said.push(doubts);
         }
-        let (theory, seen) = (rate as f64 / 1e6 * PAYLOAD_SHARE, median(&seen));
+        let theory = rate as f64 / 1e6 * PAYLOAD_SHARE;
+        let short = Shortfalls::of(&seen, &said, theory);
+        let said = said.concat();
+        let seen = median(&seen);
         let share = seen / theory;
         let machine = if busy { "busy" } else { "as it is" };
         let first = said.first().map_or("", String::as_str);
         output.line(format_args!(
-            "  {:<12} machine {machine:<32} {theory:>11.1} {seen:>9.1} ({:.1} %) {first}",
+            "  {:<12} machine {machine:<32} {theory:>11.1} {seen:>9.1} ({:.1} %) {short}{first}",
             BitRate(rate).to_string(),
             share * 100.0
         ));
@@ -117,6 +122,46 @@ impl LinkBench {
             ));
         }
         Ok(json!({ "rate_bits": rate, "busy": busy, "theory_megabits": theory, "seen_megabits": seen,
-            "share": share, "said": said }))
+            "share": share, "said": said, "short": short.count, "short_and_said": short.said, "runs": runs }))
+    }
+}
+
+/// Runs that carried less than [`KEPT`] of theory, and how many of them said so.
+struct Shortfalls {
+    count: usize,
+    said: usize,
+}
+
+impl Shortfalls {
+    fn of(seen: &[f64], said: &[Vec<String>], theory: f64) -> Shortfalls {
+        let short = || seen.iter().zip(said).filter(|(seen, _)| **seen < theory * KEPT);
+        Shortfalls { count: short().count(), said: short().filter(|(_, said)| !said.is_empty()).count() }
+    }
+}
+
+impl std::fmt::Display for Shortfalls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.count {
+            0 => Ok(()),
+            count => write!(f, "{count} short, of which {} said so; ", self.said),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run is short below 95 % of theory, and counts as said when it says anything.
+    #[test]
+    fn shortfalls() {
+        let line = |said: &str| if said.is_empty() { Vec::new() } else { vec![said.to_string()] };
+        let check = |runs: &[(f64, &str)], expected: &str| {
+            let seen: Vec<f64> = runs.iter().map(|run| run.0).collect();
+            let said: Vec<_> = runs.iter().map(|run| line(run.1)).collect();
+            assert_eq!(Shortfalls::of(&seen, &said, 100.0).to_string(), expected, "{runs:?}");
+        };
+        check(&[(96.0, ""), (99.0, "late")], "");
+        check(&[(94.0, ""), (90.0, "late"), (99.0, "late")], "2 short, of which 1 said so; ");
     }
 }
