@@ -4,6 +4,7 @@
     brunt bench iscsi --json > bench.json && tools/bench-figure.py bench.json > docs/bench-iscsi.svg
     brunt bench actors --json > actors.json && tools/bench-figure.py actors.json > docs/bench-actors.svg
     brunt bench capture --loss=0.5,1,2,5 --json > loss.json && tools/bench-figure.py loss.json > docs/bench-loss.svg
+    tools/over-page-cache.sh out && tools/bench-figure.py out/over-time.json > docs/over-page-cache.svg
 """
 import html
 import json
@@ -60,7 +61,7 @@ def iscsi(bench):
 def axis(out, left, right, top, height, most, unit):
     """Lines and labels of an axis from zero; returns what places a value."""
     step = 10 ** math.floor(math.log10(most)) if most > 0 else 1
-    step = next(step * part for part in (0.2, 0.25, 0.5, 1, 2) if most / (step * part) <= 4)
+    step = next(step * part for part in (0.2, 0.25, 0.5, 1, 2, 2.5) if most / (step * part) <= 4)
     place = lambda value: top + height - value / (most * 1.06) * height
     for index in range(int(most * 1.06 / step) + 1):
         at = place(index * step)
@@ -129,7 +130,7 @@ def loss(bench):
     ]
     top = 52
     out.append(f'<text x="{left}" y="20" class="t">{html.escape(capture["capture"])}: '
-               f'{figures["arriving_bits_per_s"] / 1e9:.1f} Gb/s arriving, {figures["capacity_bits_per_s"] / 1e9:.1f} the most without losses</text>')
+               f'{figures["arriving_bits_per_s"] / 1e9:.1f} Gb/s arriving; without losses it would take {figures["capacity_bits_per_s"] / 1e9:.1f}</text>')
     for title, value, colour in panels:
         values = [value(one) for one in figures["intervals"]]
         out.append(f'<text x="{left}" y="{top - 8}" class="t">{title}</text>')
@@ -137,7 +138,9 @@ def loss(bench):
             if turn["lost_share"] > 0:
                 begin, end = across(turn["from_s"]), across(turn["to_s"])
                 out.append(f'<rect x="{begin:.1f}" y="{top}" width="{end - begin:.1f}" height="{height}" fill="#d6604d" fill-opacity="0.16"/>')
-                out.append(f'<text x="{begin + 4:.1f}" y="{top + 13}" class="f">{turn["lost_share"] * 100:g} % lost</text>')
+                # Once, where the first panel's line is far from zero.
+                if title == panels[0][0]:
+                    out.append(f'<text x="{begin + 4:.1f}" y="{top + height - 7}" class="f">{turn["lost_share"] * 100:g} % lost</text>')
         place = axis(out, left, right, top, height, max(max(values), 1e-3), "")
         middle = lambda one: across((one["start_s"] + one["end_s"]) / 2)
         points = " ".join(f"{middle(one):.1f},{place(at):.1f}" for one, at in zip(figures["intervals"], values))
@@ -149,13 +152,40 @@ def loss(bench):
     return out, WIDTH, top - 6, "Rate, operations and backlog over time while packets are lost"
 
 
+# How writes went to the disk, under which name and in which colour.
+WAYS = [("page-cache", "through the page cache", "#d98b2b"), ("below-it", "below it", "#1f77b4")]
+
+
+def over_time(bench):
+    """Requests a second over time, each run a line."""
+    out, left, right, top, height = [], 64, WIDTH - 12, 40, 200
+    runs = bench["runs"]
+    seconds = max(run["seconds"][-1] for run in runs)
+    across = lambda at: left + at / seconds * (right - left)
+    out.append(f'<text x="{left}" y="24" class="t">Random writes of 16 KiB, requests/s</text>')
+    place = axis(out, left, right, top, height, max(max(run["requests_per_s"]) for run in runs), "")
+    for how, _, colour in WAYS:
+        for run in (run for run in runs if run["how"] == how):
+            points = " ".join(f"{across(at):.1f},{place(rate):.1f}" for at, rate in zip(run["seconds"], run["requests_per_s"]))
+            out.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.4"/>')
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, 1e9) if seconds / step <= 10)
+    for index in range(int(seconds / step) + 1):
+        out.append(f'<text x="{across(index * step):.1f}" y="{top + height + 18}" text-anchor="middle" class="n">{index * step:g} s</text>')
+    x, y = left, top + height + 44
+    for _, label, colour in WAYS:
+        out.append(f'<rect x="{x}" y="{y - 10}" width="10" height="10" fill="{colour}"/><text x="{x + 15}" y="{y}" class="n">{label}</text>')
+        x += 34 + 6.2 * len(label)
+    return out, WIDTH, y + 12, "Random writes over time, through the page cache and below it"
+
+
 def main():
     bench = json.load(open(sys.argv[1]))
-    kind = loss if "captures" in bench else actors if bench.get("unit") == "messages/s" else iscsi
+    kinds = {"messages/s": actors, "requests/s over time": over_time}
+    kind = loss if "captures" in bench else kinds.get(bench.get("unit"), iscsi)
     out, width, height, label = kind(bench)
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">')
     print("<style>text{font:12px sans-serif;fill:#333}.t{font-weight:bold}.n{font-size:11px}.f{font-size:11px;fill:#c0392b}"
-          ".g{stroke:#888;stroke-opacity:.25}@media(prefers-color-scheme:dark){text{fill:#ddd}}</style>")
+          ".g{stroke:#888;stroke-opacity:.25}@media(prefers-color-scheme:dark){text{fill:#ddd}.f{fill:#ff8a80}}</style>")
     print("\n".join(out))
     print("</svg>")
 

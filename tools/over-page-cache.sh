@@ -1,0 +1,83 @@
+#!/bin/bash
+# Figure 3 of the SPEK paper: random writes of 16 KiB over time, through the page cache (as IoMeter's were) and below it
+# (as SPEK's), to a disk that is slow enough for the cache to matter. Linux runs in QEMU (tools/kernel-initiator.sh) with
+# half a gigabyte of memory; its disk is a LUN of ours with the service time of the paper's (15,000 turns a minute, seeks
+# of 4.2 ms on average); `brunt run` puts the load on it, in the guest. Emulated, but at some hundred writes a second it is the disk
+# that is waited for.
+#
+#   over-page-cache.sh OUT [RUNS [SECONDS]]     writes OUT/over-time.json; default: 3 runs of 40 s each way, 6 minutes
+#
+# Each run begins with ten seconds that do not count, in which the cache fills. BRUNT (the program, dynamic or static)
+# and kernel-initiator.sh's variables count. Before: tools/kernel-initiator.sh --prepare
+set -euo pipefail
+[ "${1:-}" != --prepare ] || exit 0
+[ $# -gt 0 ] || { sed -n '2,14p' "$0"; exit 2; }
+cd "$(dirname "$0")/.."
+BRUNT=$(realpath "${BRUNT:-target/release/brunt}")
+OUT=$(realpath -m "$1") RUNS=${2:-3} SECONDS_EACH=${3:-40}
+NAME=iqn.2026-11.io.brunt:paper-disk
+tools/kernel-initiator.sh --ready || { echo "run tools/kernel-initiator.sh --prepare first" >&2; exit 125; }
+mkdir -p "$OUT"
+work=$(mktemp -d); target=
+trap '[ -z "$target" ] || kill "$target"; rm -rf "$work"' EXIT
+
+"$BRUNT" target --name "$NAME" --portal 127.0.0.1:0 \
+  --lun 'null:4GiB?delay=disk:55MB/s-39MB/s,seek=600us-7400us,rpm=15000,zones=16' >"$work/target" 2>"$work/target.err" &
+target=$!
+for _ in $(seq 100); do [ -s "$work/target" ] && break; sleep .1; done
+port=$(head -1 "$work/target"); port=${port##*:}
+[ -n "$port" ] || { cat "$work/target.err" >&2; exit 1; }
+
+# The program, and of its libraries those that the guest may lack.
+strip --strip-debug -o "$work/brunt" "$BRUNT"
+files=("$work/brunt")
+for library in libgcc_s.so.1 libm.so.6; do
+  path=$(ldd "$BRUNT" 2>/dev/null | awk -v name="$library" '$1 == name { print $3 }')
+  [ -z "$path" ] || files+=("$path")
+done
+
+printf 'NAME=%s PORT=%s RUNS=%s SECONDS_EACH=%s\n' "$NAME" "$port" "$RUNS" "$SECONDS_EACH" >"$work/script"
+cat >>"$work/script" <<'GUEST'
+set -e
+export LD_LIBRARY_PATH=/
+iscsid
+iscsiadm -m node -T "$NAME" -p "10.0.2.2:$PORT" -o new >/dev/null
+iscsiadm -m node -T "$NAME" -p "10.0.2.2:$PORT" --login >/dev/null
+for i in $(seq 300); do [ -b /dev/sda ] && break; sleep .1; done
+# force: for a moment after a run, the kernel still has what its ring had open.
+experiment() {
+  cat <<TOML
+name = "random writes over time"
+repetitions = 1
+[probes]
+interval = "0ms"
+[targets.$1]
+url = "file:/dev/sda?write_back=yes&force=yes$2"
+[workloads.random-write]
+read = 0.0
+blocks = [{ size = "16k" }]
+align = "16k"
+queue_depth = 4
+interval = "1s"
+ramp_up = { time = "10s" }
+stop = { time = "${SECONDS_EACH}s" }
+TOML
+}
+experiment page-cache '&direct=no' >/tmp/page-cache.toml
+experiment below-it '' >/tmp/below-it.toml
+for run in $(seq "$RUNS"); do
+  for how in page-cache below-it; do
+    /brunt run /tmp/$how.toml --out /tmp/$how.$run >/tmp/said 2>&1 || { cat /tmp/said; exit 1; }
+    # What the cache still has is not left to the next run.
+    sync
+    echo "report $how $run"
+    gzip -c /tmp/$how.$run/report.html | base64
+    echo "end"
+    rm -rf /tmp/$how.$run
+  done
+done
+iscsiadm -m node -T "$NAME" -p "10.0.2.2:$PORT" --logout >/dev/null
+GUEST
+BRUNT_GUEST_SECONDS=${BRUNT_GUEST_SECONDS:-1800} tools/kernel-initiator.sh "$work/script" "${files[@]}" |
+  tr -d '\r' >"$work/said" || { grep -v '^[A-Za-z0-9+/=]\{70,\}$' "$work/said" >&2; exit 1; }
+python3 tools/lib/over-time.py "$work/said" "$OUT/over-time.json"
