@@ -48,6 +48,16 @@ pub trait Sequence {
     /// [`Sequence::WATCHES`].
     fn sent(&mut self, _request: &Self::Request, _at: Nanos) {}
 
+    /// The worker is about to wait for its device. It has told of all that ended; `unsent` requests that it was given are
+    /// not with the device yet. Only if it [`Sequence::WATCHES`].
+    fn pause(&mut self, _unsent: usize) {}
+
+    /// Whether another worker may go on after the next [`Sequence::pause`], so that what this one has sent has to be with
+    /// the kernel before.
+    fn hands_over(&self) -> bool {
+        false
+    }
+
     /// A request ended at this time, for good and however: also one that was skipped.
     fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos);
 
@@ -71,6 +81,12 @@ impl<S: Sequence> Sequence for &mut S {
     }
     fn sent(&mut self, request: &S::Request, at: Nanos) {
         (**self).sent(request, at);
+    }
+    fn pause(&mut self, unsent: usize) {
+        (**self).pause(unsent);
+    }
+    fn hands_over(&self) -> bool {
+        (**self).hands_over()
     }
     fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
         (**self).completed(index, status, at);

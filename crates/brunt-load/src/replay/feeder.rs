@@ -1,5 +1,5 @@
 //! The thread that reads a trace ahead of the workers: chosen, placed and cut to what the target takes, in bounded
-//! batches whose memory goes back and forth. Started by [`super::ReplayLoad`] for each run, drained under the lock of
+//! batches whose memory goes back and forth. Started by [`super::ReplayLoad`] for each run, drained by
 //! [`super::stream`].
 //!
 //! The rule: at most [`BATCHES`] batches of [`BATCH_ROWS`] rows are ahead, however long the trace is.

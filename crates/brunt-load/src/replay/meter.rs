@@ -1,5 +1,5 @@
 //! Measures how true a replay is while it runs: issue errors, late requests by cause, reorderings, gaps, depth. Part of
-//! [`super::stream`], under its lock; what it comes to is judged by [`super::fidelity`].
+//! [`super::stream`]; what it comes to is judged by [`super::fidelity`].
 //!
 //! The rule: memory is taken before the start and does not grow with the trace: moments get longer instead of more.
 
@@ -78,7 +78,8 @@ pub(super) struct Meter {
     /// When the first and the last request were due and sent.
     pub(super) first: Option<(Nanos, Nanos)>,
     pub(super) last: (Nanos, Nanos),
-    highest_sent: Option<u64>,
+    /// The highest index that was sent, and the latest time of all.
+    highest_sent: Option<(u64, Nanos)>,
     pub(super) reordered: u64,
     pub(super) reordered_overlapping: u64,
     pub(super) late: LateRequests,
@@ -181,10 +182,10 @@ impl Meter {
         moment.trace_depth += trace_depth as u64;
     }
 
-    /// Whether a later request was sent before this one.
+    /// Whether a request goes out of order at this time: a later one was sent before, or one before it is sent later.
     #[inline]
-    pub(super) fn is_out_of_order(&self, index: u64) -> bool {
-        self.highest_sent.is_some_and(|highest| index < highest)
+    pub(super) fn is_out_of_order(&self, index: u64, at: Nanos) -> bool {
+        self.highest_sent.is_some_and(|(highest, latest)| index < highest || at < latest)
     }
 
     /// A request was sent; `overtaken`: a later one on the same blocks was sent before it.
@@ -195,11 +196,11 @@ impl Meter {
         self.sent.add(request.index, request.op, target, offset, request.len);
         self.sent_requests += 1;
         self.forced_sent += u64::from(request.force_unit_access && entry.fua);
-        if self.is_out_of_order(request.index) {
+        if self.is_out_of_order(request.index, at) {
             self.reordered += 1;
             self.reordered_overlapping += u64::from(overtaken);
         } else {
-            self.highest_sent = Some(request.index);
+            self.highest_sent = Some((request.index, at));
         }
         let error = at.0.saturating_sub(entry.due.0);
         self.errors.record(Nanos(error));

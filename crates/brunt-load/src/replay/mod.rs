@@ -3,10 +3,10 @@
 //!
 //! Start reading at [`settings`], what a person writes. `survey` reads the trace once before the start, so that what does
 //! not fit is refused before anything is sent. For each run `feeder` reads it again ahead of the workers (through
-//! `select`, which rows, and `place`, where they go), `stream` gives its requests to whichever worker asks when they are
-//! due, with the help of `window`, which knows what is in flight. `meter` measures meanwhile, `fidelity` judges.
+//! `select`, which rows, and `place`, where they go), `stream` gives its requests to the worker whose `turn` it is when they
+//! are due, with the help of `window`, which knows what is in flight. `meter` measures meanwhile, `fidelity` judges.
 //!
-//! The rule: requests are given away in the order of the trace, each once, and memory does not grow with the trace.
+//! The rule: requests go out in the order of the trace, each once, and memory does not grow with the trace.
 
 mod digest;
 mod feeder;
@@ -20,13 +20,14 @@ pub mod settings;
 mod spin;
 mod stream;
 mod survey;
+mod turn;
 mod window;
 
 use std::any::Any;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_block::{Backend, DeviceInfo, Health, RingConfig};
@@ -54,8 +55,9 @@ use meter::Meter;
 use routes::{Routes, rooms};
 use settings::{Conflicts, ReplayContents, ReplaySettings, ReplayTiming};
 use spin::SpinTime;
-use stream::{ReplaySequence, Stream};
+use stream::Stream;
 use survey::{Survey, SurveyCell};
+use turn::Turns;
 
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "replay";
@@ -313,15 +315,15 @@ impl Load for ReplayLoad {
         let has_responses = survey.responses > 0;
         let meter = Meter::new(has_responses, begins, survey.told.len());
         let stream = Stream::new(feed, &settings, has_responses, in_flight, meter);
-        let stream = Arc::new(Mutex::new(stream));
+        let turns = Turns::new(stream, workload.workers, workload.queue_depth);
         let ring = RingChoice::stated(workload.ring);
         let prepared = PreparedLoad::alone(workload.workers, workload.queue_depth, Some(ring));
         let (seed, run, spin) = (order.seed, order.run, settings.spin.as_nanos() as u64);
         let commands = Commands::new();
-        let job = ReplayJob { workload, backend, stream: Arc::clone(&stream), seed, run, spin, commands };
+        let job = ReplayJob { workload, backend, turns: turns.clone(), seed, run, spin, commands };
         let workers = Workers::spawn(job, &inbox)?;
         let routes = self.routes.clone();
-        Ok((prepared, Box::new(RunningReplay { workers, stream, settings, routes, survey })))
+        Ok((prepared, Box::new(RunningReplay { workers, turns, settings, routes, survey })))
     }
 
     fn any(&self) -> &dyn Any {
@@ -333,7 +335,7 @@ impl Load for ReplayLoad {
 struct ReplayJob {
     workload: Workload,
     backend: Arc<dyn Backend>,
-    stream: Arc<Mutex<Stream>>,
+    turns: Turns,
     seed: u64,
     run: u64,
     /// In nanoseconds.
@@ -363,7 +365,7 @@ impl WorkerJob for ReplayJob {
         let align = workload.align.0;
         let area = Area { start: 0, len: info.size_bytes / align * align, align, first: 0 };
         let content = Blocks::over(workload, info, area, id, self.run)?;
-        let sequence = ReplaySequence::new(Arc::clone(&self.stream), workload.queue_depth);
+        let sequence = self.turns.sequence(workload.queue_depth);
         let ready = Worker::with(sequence, content, workload, id, ring.pool());
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
         inbox.send(WorkerMessage::Ready);
@@ -380,7 +382,7 @@ impl WorkerJob for ReplayJob {
 /// A replay under way.
 struct RunningReplay {
     workers: Workers<ReplayJob>,
-    stream: Arc<Mutex<Stream>>,
+    turns: Turns,
     settings: ReplaySettings,
     routes: Routes,
     survey: Arc<Survey>,
@@ -403,7 +405,7 @@ impl RunningLoad for RunningReplay {
 
 impl RunningReplay {
     fn fidelity(&self) -> ReplayFidelity {
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stream = self.turns.clone().into_stream();
         let (counts, failure) = stream.finish_feed();
         let plan = ReplayPlan { settings: &self.settings, survey: &self.survey, routes: &self.routes };
         fidelity::judge(&stream.meter, &plan, &counts, failure.as_ref())

@@ -32,6 +32,10 @@ impl Timeline for SpinTime<'_> {
         self.ring.enter_for(count, if until == Nanos::MAX { until } else { Nanos(sleep_until) })
     }
 
+    fn push(&mut self) -> io::Result<()> {
+        self.ring.enter_for(0, Nanos(0))
+    }
+
     fn system_calls(&self) -> u64 {
         self.ring.stats().system_calls
     }

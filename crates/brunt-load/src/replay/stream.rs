@@ -1,12 +1,10 @@
-//! One trace for all workers of a run: who asks gets the next request when it is due, whichever worker that is.
-//! Stands between the reader ([`super::feeder`]) and the workers, each of which owns a [`ReplaySequence`].
+//! One trace for all workers of a run: whoever has its turn gets the next request when it is due. Stands between the
+//! reader ([`super::feeder`]) and the workers, which hand it on by [`super::turn`].
 //!
-//! The rule: requests are given away in the order of the trace. So giving away is one at a time, under a lock that is held
-//! for some hundred nanoseconds; it allocates nothing, and with one worker nobody ever waits for it.
+//! The rule: requests are given away in the order of the trace, and nothing here allocates, locks or waits.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brunt_core::Nanos;
 use brunt_result::RequestStatus;
@@ -16,7 +14,7 @@ use super::meter::Meter;
 use super::settings::{Conflicts, ReplaySettings, ReplayTiming};
 use super::window::{ENTRIES_MAX, Entry, LateCause, Window};
 use crate::block::generator::Planned;
-use crate::sequence::{Next, Sequence};
+use crate::sequence::Next;
 
 /// How soon a worker asks again when the reader is behind.
 const READER_POLL_NANOS: u64 = 50_000;
@@ -153,8 +151,14 @@ impl Stream {
         self.feed.finish()
     }
 
+    /// The run starts at this time.
+    pub(super) fn starts(&mut self, start: Nanos) {
+        self.start = start;
+        self.meter.starts(start);
+    }
+
     /// The next request for a worker whose queue was full until `full_until`.
-    fn next(&mut self, now: Nanos, full_until: Nanos, place: &mut Planned) -> Next {
+    pub(super) fn next(&mut self, now: Nanos, full_until: Nanos, place: &mut Planned) -> Next {
         loop {
             if self.head.is_none() {
                 match self.feed.next() {
@@ -222,73 +226,24 @@ impl Stream {
         }
     }
 
-    fn sent(&mut self, request: &Planned, at: Nanos) {
+    /// A request went out at this time.
+    pub(super) fn sent(&mut self, request: &Planned, at: Nanos) {
         let Some(entry) = self.window.entry(request.index) else { return };
         if entry.sent != Nanos(0) {
             return; // Another attempt.
         }
         entry.sent = at;
         let entry = *entry;
-        let overtaken = self.meter.is_out_of_order(request.index)
+        let overtaken = self.meter.is_out_of_order(request.index, at)
             && self.window.is_overtaken(request.index, entry.op, entry.offset, entry.len);
         self.window.mark_sent(Window::active_at(&entry));
         self.meter.sent(request, &entry, at, overtaken);
     }
 
-    fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
+    /// A request ended at this time.
+    pub(super) fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
         let of = self.window.entry(index).map(|entry| entry.of).unwrap_or_default();
         self.meter.completed(status, of);
         self.window.end(index, at);
-    }
-}
-
-/// A worker's hand on the stream.
-pub(super) struct ReplaySequence {
-    stream: Arc<Mutex<Stream>>,
-    /// Of this worker: its requests in flight, and the most it may have.
-    in_flight: u32,
-    depth: u32,
-    /// Its queue was full until then.
-    full_until: Nanos,
-}
-
-impl ReplaySequence {
-    /// For a worker with a queue this deep.
-    pub(super) fn new(stream: Arc<Mutex<Stream>>, depth: u32) -> ReplaySequence {
-        ReplaySequence { stream, in_flight: 0, depth, full_until: Nanos(0) }
-    }
-
-    #[inline]
-    fn locked(&self) -> MutexGuard<'_, Stream> {
-        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Sequence for ReplaySequence {
-    type Request = Planned;
-    const WATCHES: bool = true;
-
-    fn starts(&mut self, start: Nanos) {
-        let mut stream = self.locked();
-        stream.start = start;
-        stream.meter.starts(start);
-    }
-
-    fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
-        let next = self.locked().next(now, self.full_until, place);
-        self.in_flight += u32::from(matches!(next, Next::Due(_)));
-        next
-    }
-
-    fn sent(&mut self, request: &Planned, at: Nanos) {
-        self.locked().sent(request, at);
-    }
-
-    fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
-        if self.in_flight == self.depth {
-            self.full_until = at;
-        }
-        self.in_flight -= 1;
-        self.locked().completed(index, status, at);
     }
 }

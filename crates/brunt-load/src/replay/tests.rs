@@ -1,6 +1,7 @@
 use super::*;
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use brunt_block::backends::join::JoinedBackend;
 use brunt_block::backends::memory::MemoryBackend;
@@ -248,12 +249,15 @@ struct Witness {
     inner: MemoryBackend,
     target: char,
     asked: Asked,
+    /// Requests that it takes at once, at the most.
+    takes: usize,
 }
 
 struct WitnessDevice {
     inner: Box<dyn brunt_block::Device>,
     target: char,
     asked: Asked,
+    takes: usize,
 }
 
 impl Backend for Witness {
@@ -266,7 +270,12 @@ impl Backend for Witness {
         depth: u32,
     ) -> Result<Box<dyn brunt_block::Device>, brunt_block::OpenError> {
         let inner = self.inner.open(ring, depth)?;
-        Ok(Box::new(WitnessDevice { inner, target: self.target, asked: self.asked.clone() }))
+        Ok(Box::new(WitnessDevice {
+            inner,
+            target: self.target,
+            asked: self.asked.clone(),
+            takes: self.takes,
+        }))
     }
 }
 
@@ -275,6 +284,7 @@ impl brunt_block::Device for WitnessDevice {
         self.inner.info()
     }
     fn submit(&mut self, batch: &mut std::collections::VecDeque<brunt_block::Request>) {
+        let rest = batch.split_off(batch.len().min(self.takes));
         self.asked.0.lock().unwrap().extend(batch.iter().map(|request| AskedFor {
             target: self.target,
             op: request.op,
@@ -289,6 +299,7 @@ impl brunt_block::Device for WitnessDevice {
         }));
         self.inner.submit(batch);
         assert!(batch.is_empty(), "memory takes all");
+        *batch = rest;
     }
     fn poll(&mut self, done: &mut Vec<brunt_block::Completion>) {
         self.inner.poll(done);
@@ -302,7 +313,33 @@ impl brunt_block::Device for WitnessDevice {
 }
 
 fn witness(target: char, asked: &Asked) -> Witness {
-    Witness { inner: memory(4 << 20), target, asked: asked.clone() }
+    Witness { inner: memory(4 << 20), target, asked: asked.clone(), takes: usize::MAX }
+}
+
+/// However many workers there are, requests reach the device in the order of the trace: at its times or as fast as
+/// possible, and also where a device takes but some of what it is given.
+#[test]
+fn several_workers_keep_the_order_of_the_trace() {
+    const REQUESTS: u64 = 40_000;
+    let folder = tempfile::tempdir().unwrap();
+    let offset = |at: u64| at % 8000 * 512;
+    let path = trace(folder.path(), (0..REQUESTS).map(|at| (0, offset(at), 512, 'R', at * 5)));
+    for (workers, timing, takes) in
+        [(2, "trace", usize::MAX), (4, "trace", 3), (2, "depth", 3), (4, "depth", usize::MAX)]
+    {
+        let case = format!("{workers} workers, {timing}, {takes} at once");
+        let asked = Asked::default();
+        let witness = Witness { takes, ..witness('a', &asked) };
+        let keys = format!("workers = {workers}\ntiming = \"{timing}\"");
+        let (outcome, fidelity, requests) = replayed(&load(&path, &keys), witness);
+        assert_eq!((outcome.figures.completed(), fidelity.sent), (REQUESTS, REQUESTS), "{case}");
+        let asked: Vec<u64> = asked.0.lock().unwrap().iter().map(|asked| asked.offset).collect();
+        assert!(asked.iter().copied().eq((0..REQUESTS).map(offset)), "{case}");
+        assert!(requests.windows(2).all(|pair| pair[0].sent <= pair[1].sent), "{case}");
+        assert_eq!((fidelity.reordered, fidelity.reordered_overlapping), (0, 0), "{case}");
+        let several = (0..workers).filter(|worker| requests.iter().any(|request| request.worker == *worker));
+        assert!(several.count() > 1, "{case}: more than one worker sent");
+    }
 }
 
 /// Devices of a trace go to the targets that are named, in the order of the trace across all of them, and each has its

@@ -1,5 +1,5 @@
 //! The requests of a replay that were given to workers and have not all ended: what conflicts with what, what a later
-//! request has to wait for, and when each was due, sent and done. Part of [`super::stream`], under its lock.
+//! request has to wait for, and when each was due, sent and done. Part of [`super::stream`].
 //!
 //! The rule: bounded by [`ENTRIES_MAX`]; whoever wants to add to a full window waits for its oldest request.
 

@@ -111,6 +111,16 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         self.sequence.sent(request, at);
     }
 
+    /// The worker waits for its device now, which has all but `unsent` of its requests.
+    pub(super) fn pause(&mut self, unsent: usize) {
+        self.sequence.pause(unsent + usize::from(self.upcoming.is_some()));
+    }
+
+    /// Whether another worker may go on where this one pauses.
+    pub(super) fn hands_over(&self) -> bool {
+        self.sequence.hands_over()
+    }
+
     /// Some requests ended: it makes sense to ask again.
     #[inline]
     pub(super) fn ask_again(&mut self) {

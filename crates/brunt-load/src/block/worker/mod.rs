@@ -187,6 +187,9 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                 self.content.flush()?;
                 self.submit(device);
             }
+            if S::WATCHES {
+                self.pause(time)?;
+            }
             if self.outstanding == 0 && self.slots.retrying.is_empty() && !self.more_to_come(now) {
                 break;
             }
@@ -410,6 +413,16 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             let slot = &self.slots.all[*index as usize];
             self.feed.sent(&slot.planned, slot.sent);
         }
+    }
+
+    /// Lets another worker go on, once what this one was given is on its way.
+    #[inline]
+    fn pause(&mut self, time: &mut impl Timeline) -> io::Result<()> {
+        if self.batch.is_empty() && self.feed.hands_over() {
+            time.push()?;
+        }
+        self.feed.pause(self.batch.len());
+        Ok(())
     }
 
     /// What was made is sent now: making it took its time, which is none of the device's.

@@ -124,6 +124,9 @@ impl Timeline for SimulatedTime {
         }
         Ok(())
     }
+    fn push(&mut self) -> io::Result<()> {
+        Ok(())
+    }
     fn system_calls(&self) -> u64 {
         self.waits
     }
@@ -483,6 +486,9 @@ impl Timeline for Spinning {
         std::thread::yield_now();
         Ok(())
     }
+    fn push(&mut self) -> io::Result<()> {
+        Ok(())
+    }
     fn system_calls(&self) -> u64 {
         0
     }
@@ -509,6 +515,9 @@ impl Timeline for Commanding<'_> {
             self.at.pop_front();
         }
         Ok(())
+    }
+    fn push(&mut self) -> io::Result<()> {
+        self.time.push()
     }
     fn system_calls(&self) -> u64 {
         0

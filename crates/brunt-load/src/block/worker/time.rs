@@ -16,6 +16,11 @@ pub trait Timeline {
     /// # Errors
     /// The ring's.
     fn wait(&mut self, count: u32, until: Nanos) -> io::Result<()>;
+    /// Hands queued requests on, and waits for nothing.
+    ///
+    /// # Errors
+    /// The ring's.
+    fn push(&mut self) -> io::Result<()>;
     /// System calls made for requests so far.
     fn system_calls(&self) -> u64;
 }
@@ -30,6 +35,9 @@ impl Timeline for RingTime<'_> {
     }
     fn wait(&mut self, count: u32, until: Nanos) -> io::Result<()> {
         self.0.enter_for(count, until)
+    }
+    fn push(&mut self) -> io::Result<()> {
+        self.0.enter_for(0, Nanos(0))
     }
     fn system_calls(&self) -> u64 {
         self.0.stats().system_calls

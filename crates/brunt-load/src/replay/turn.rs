@@ -1,0 +1,205 @@
+//! The workers of a replay take turns: one at a time has the stream, takes from it what is due, and gives it up once its
+//! device and the kernel have all of that. Stands between the worker loop, as its [`Sequence`], and [`super::stream`].
+//!
+//! The rule: a request goes to a device only in a turn, and a turn ends only when none is left over. So requests go out in
+//! the order of the trace, however many workers there are; a worker that finds another's turn asks again, and never waits
+//! for it. One worker alone has all turns, without a lock.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use brunt_core::Nanos;
+use brunt_result::RequestStatus;
+
+use super::stream::Stream;
+use crate::block::generator::Planned;
+use crate::sequence::{Next, Sequence};
+
+/// How soon a worker asks again that found another's turn: less than a turn with one request takes.
+const TURN_POLL_NANOS: u64 = 1_000;
+
+/// A request that ended.
+struct Ended {
+    index: u64,
+    status: RequestStatus,
+    at: Nanos,
+}
+
+/// What all workers of a run share.
+struct Shared {
+    /// Nobody's turn: the requests that come next.
+    stream: Option<Box<Stream>>,
+    /// What ended in other workers' hands during this turn.
+    ended: Vec<Ended>,
+}
+
+/// The turns of a run.
+#[derive(Clone)]
+pub(super) struct Turns {
+    shared: Arc<Mutex<Shared>>,
+    workers: u32,
+}
+
+impl Turns {
+    /// For so many workers, each with a queue this deep.
+    pub(super) fn new(stream: Stream, workers: u32, depth: u32) -> Turns {
+        let in_flight = workers as usize * depth as usize;
+        let shared = Shared { stream: Some(Box::new(stream)), ended: Vec::with_capacity(in_flight) };
+        Turns { shared: Arc::new(Mutex::new(shared)), workers }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A worker's hand on the stream; its queue is `depth` deep.
+    pub(super) fn sequence(&self, depth: u32) -> ReplaySequence {
+        ReplaySequence {
+            turns: self.clone(),
+            stream: None,
+            is_ending: false,
+            ended: Vec::with_capacity(depth as usize),
+            in_flight: 0,
+            depth,
+            full_until: Nanos(0),
+        }
+    }
+
+    /// The stream, after all workers.
+    ///
+    /// # Panics
+    /// A worker still has its turn: our own mistake.
+    pub(super) fn into_stream(self) -> Box<Stream> {
+        self.locked().stream.take().expect("workers that are gone have no turn")
+    }
+}
+
+/// A worker's hand on the stream.
+pub(super) struct ReplaySequence {
+    turns: Turns,
+    /// In this worker's turn.
+    stream: Option<Box<Stream>>,
+    /// The turn is over once its device has taken what is left: no more is given in it, so that others have theirs.
+    is_ending: bool,
+    /// What ended here while it was another's turn, and has not been told.
+    ended: Vec<Ended>,
+    /// Of this worker: its requests in flight, and the most it may have.
+    in_flight: u32,
+    depth: u32,
+    /// Its queue was full until then.
+    full_until: Nanos,
+}
+
+impl ReplaySequence {
+    fn is_alone(&self) -> bool {
+        self.turns.workers == 1
+    }
+
+    /// Begins a turn, unless it is another's.
+    #[cold]
+    fn take_turn(&mut self) {
+        let mut shared = self.turns.locked();
+        let Some(mut stream) = shared.stream.take() else {
+            drop(shared);
+            // Whose turn it is may need this core.
+            std::thread::yield_now();
+            return;
+        };
+        tell(&mut stream, &mut shared.ended);
+        drop(shared);
+        tell(&mut stream, &mut self.ended);
+        self.stream = Some(stream);
+    }
+
+    /// Ends the turn, if it is this worker's, and tells what ended here.
+    fn give_up_turn(&mut self) {
+        if self.stream.is_none() && self.ended.is_empty() {
+            return;
+        }
+        self.is_ending = false;
+        let mut shared = self.turns.locked();
+        if let Some(mut stream) = self.stream.take() {
+            tell(&mut stream, &mut shared.ended);
+            shared.stream = Some(stream);
+        }
+        let Shared { stream, ended } = &mut *shared;
+        match stream {
+            Some(stream) => tell(stream, &mut self.ended),
+            None => ended.append(&mut self.ended),
+        }
+    }
+}
+
+/// Tells the stream what ended.
+fn tell(stream: &mut Stream, ended: &mut Vec<Ended>) {
+    ended.drain(..).for_each(|Ended { index, status, at }| stream.completed(index, status, at));
+}
+
+impl Sequence for ReplaySequence {
+    type Request = Planned;
+    const WATCHES: bool = true;
+
+    fn starts(&mut self, start: Nanos) {
+        if let Some(stream) = &mut self.turns.locked().stream {
+            stream.starts(start);
+        }
+        // One that has its turn already was told by whoever has it.
+    }
+
+    #[inline]
+    fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
+        if self.stream.is_none() {
+            self.take_turn();
+        }
+        let not_now = Next::Later(Nanos(now.0 + TURN_POLL_NANOS));
+        let Some(stream) = self.stream.as_mut().filter(|_| !self.is_ending) else { return not_now };
+        let mut next = stream.next(now, self.full_until, place);
+        if matches!(next, Next::WaitFor(_)) && self.turns.workers > 1 {
+            // It may have ended since this turn began.
+            tell(stream, &mut self.turns.locked().ended);
+            next = stream.next(now, self.full_until, place);
+        }
+        self.in_flight += u32::from(matches!(next, Next::Due(_)));
+        next
+    }
+
+    #[inline]
+    fn sent(&mut self, request: &Planned, at: Nanos) {
+        // Outside of a turn only what failed is sent again.
+        if let Some(stream) = &mut self.stream {
+            stream.sent(request, at);
+        }
+    }
+
+    #[inline]
+    fn pause(&mut self, unsent: usize) {
+        if self.is_alone() {
+            return;
+        }
+        match unsent {
+            0 => self.give_up_turn(),
+            _ => self.is_ending = self.stream.is_some(),
+        }
+    }
+
+    fn hands_over(&self) -> bool {
+        !self.is_alone() && self.stream.is_some()
+    }
+
+    #[inline]
+    fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
+        if self.in_flight == self.depth {
+            self.full_until = at;
+        }
+        self.in_flight -= 1;
+        match &mut self.stream {
+            Some(stream) => stream.completed(index, status, at),
+            None => self.ended.push(Ended { index, status, at }),
+        }
+    }
+}
+
+impl Drop for ReplaySequence {
+    fn drop(&mut self) {
+        self.give_up_turn();
+    }
+}
