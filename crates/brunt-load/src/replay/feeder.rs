@@ -76,11 +76,18 @@ pub(super) struct Feed {
 }
 
 /// What the feed has.
-pub(super) enum NextRow {
-    Row(ReplayRow),
+pub(super) enum NextRow<'a> {
+    Row(&'a ReplayRow),
     /// The reader is behind.
     NotYet,
     /// There is no more.
+    End,
+}
+
+/// What became of asking for the next batch.
+enum Batch {
+    Here,
+    NotYet,
     End,
 }
 
@@ -125,36 +132,46 @@ impl Feed {
         Ok(started)
     }
 
-    /// The next row, if it is there. Never waits.
+    /// The next row, if it is there; it stays the next one until [`Feed::advance`]. Never waits.
     #[inline]
-    pub(super) fn next(&mut self) -> NextRow {
-        if let Some(row) = self.rows.get(self.next) {
-            self.next += 1;
-            return NextRow::Row(*row);
+    pub(super) fn peek(&mut self) -> NextRow<'_> {
+        if self.next == self.rows.len() {
+            let waits = self.next_batch();
+            if !matches!(waits, Batch::Here) {
+                return if matches!(waits, Batch::NotYet) { NextRow::NotYet } else { NextRow::End };
+            }
         }
-        self.next_batch()
+        NextRow::Row(&self.rows[self.next])
+    }
+
+    /// Goes on to the row after the next one.
+    #[inline]
+    pub(super) fn advance(&mut self) {
+        debug_assert!(self.next < self.rows.len(), "there was a next row");
+        self.next += 1;
     }
 
     #[cold]
-    fn next_batch(&mut self) -> NextRow {
-        let Some(fed) = &self.fed else { return NextRow::End };
+    fn next_batch(&mut self) -> Batch {
+        let Some(fed) = &self.fed else { return Batch::End };
         match fed.try_recv() {
             Ok(Fed::Rows(rows)) => {
+                assert!(!rows.is_empty(), "a batch has rows");
                 let mut used = std::mem::replace(&mut self.rows, rows);
                 used.clear();
                 // A full or closed channel only means that the memory is not used again.
                 let _ = self.empty.try_send(used);
-                self.next = 1;
-                NextRow::Row(self.rows[0])
+                self.next = 0;
+                Batch::Here
             }
             Ok(Fed::Failed(error)) => {
                 (self.failure, self.fed) = (Some(error), None);
-                NextRow::End
+                Batch::End
             }
-            Err(TryRecvError::Empty) => NextRow::NotYet,
+            Err(TryRecvError::Empty) => Batch::NotYet,
             Err(TryRecvError::Disconnected) => {
                 self.fed = None;
-                NextRow::End
+                Batch::End
             }
         }
     }

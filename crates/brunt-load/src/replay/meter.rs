@@ -12,6 +12,7 @@ use brunt_result::replay::{LATE_AFTER_US, LateRequests, ReplayMoment};
 
 use super::digest::Digest;
 use super::feeder::{ReplayRow, RowOrigin};
+use super::settings::ReplayTiming;
 use super::window::{Entry, LateCause};
 use crate::block::generator::Planned;
 
@@ -44,6 +45,14 @@ impl Moment {
     }
 }
 
+/// A moment: its place, and from when to when it is, from the start of the run; at first none.
+#[derive(Clone, Copy, Debug, Default)]
+struct MomentAt {
+    place: usize,
+    begin: u64,
+    end: u64,
+}
+
 /// What is known of the requests of a device of the trace.
 pub(super) struct DeviceMeter {
     pub(super) planned: Digest,
@@ -58,6 +67,8 @@ pub(super) struct DeviceMeter {
 /// What is known so far.
 pub(super) struct Meter {
     start: Nanos,
+    /// Requests have times of their own: they are not sent as fast as possible.
+    by_time: bool,
     /// Where each target begins on the device that all of them are.
     begins: Vec<u64>,
     /// Of devices that are told apart, if there are several.
@@ -86,6 +97,8 @@ pub(super) struct Meter {
     pub(super) conflicts: u64,
     moments: Vec<Moment>,
     moment_nanos: u64,
+    /// The one that was asked for last.
+    moment: MomentAt,
     /// When requests that arrived completed in the trace, on its clock; `None` where it does not say.
     trace_in_flight: Option<BinaryHeap<Reverse<u64>>>,
 }
@@ -93,7 +106,7 @@ pub(super) struct Meter {
 impl Meter {
     /// `has_responses`: the trace says how long requests took. `begins`: where each target begins. `devices`: how many are
     /// told apart.
-    pub(super) fn new(has_responses: bool, begins: Vec<u64>, devices: usize) -> Meter {
+    pub(super) fn new(timing: ReplayTiming, has_responses: bool, begins: Vec<u64>, devices: usize) -> Meter {
         let device = |_| DeviceMeter {
             planned: Digest::default(),
             planned_requests: 0,
@@ -105,6 +118,7 @@ impl Meter {
         };
         Meter {
             start: Nanos(0),
+            by_time: timing != ReplayTiming::Depth,
             begins,
             devices: if devices > 1 { (0..devices).map(device).collect() } else { Vec::new() },
             forced_planned: 0,
@@ -127,6 +141,7 @@ impl Meter {
             conflicts: 0,
             moments: Vec::with_capacity(MOMENTS_MAX),
             moment_nanos: MOMENT_NANOS,
+            moment: MomentAt::default(),
             trace_in_flight: has_responses.then(|| BinaryHeap::with_capacity(TRACE_DEPTH_MAX)),
         }
     }
@@ -203,17 +218,21 @@ impl Meter {
             self.highest_sent = Some((request.index, at));
         }
         let error = at.0.saturating_sub(entry.due.0);
-        self.errors.record(Nanos(error));
+        if self.by_time {
+            self.errors.record(Nanos(error));
+        }
         let is_late = error > (LATE_AFTER_US * 1e3) as u64;
         if let Some(device) = self.devices.get_mut(usize::from(entry.of.device)) {
             device.sent.add(request.index, request.op, target, offset, request.len);
             device.sent_requests += 1;
             device.late += u64::from(is_late);
-            device.errors.record(Nanos(error));
+            if self.by_time {
+                device.errors.record(Nanos(error));
+            }
         }
         if self.first.is_none() {
             self.first = Some((entry.due, at));
-        } else {
+        } else if self.by_time {
             self.gaps_due.record(Nanos(entry.due.0.saturating_sub(self.last.0.0)));
             self.gaps_sent.record(Nanos(at.0.saturating_sub(self.last.1.0)));
         }
@@ -255,14 +274,24 @@ impl Meter {
     #[inline]
     fn moment(&mut self, due: Nanos) -> &mut Moment {
         let since = due.0.saturating_sub(self.start.0);
+        if !(self.moment.begin..self.moment.end).contains(&since) {
+            self.find_moment(since);
+        }
+        &mut self.moments[self.moment.place]
+    }
+
+    /// Finds the moment of this time, and makes it if there is none.
+    #[cold]
+    fn find_moment(&mut self, since: u64) {
         while since / self.moment_nanos >= MOMENTS_MAX as u64 {
             self.lengthen();
         }
-        let at = (since / self.moment_nanos) as usize;
-        while self.moments.len() <= at {
-            self.moments.push(Moment::default());
+        let place = (since / self.moment_nanos) as usize;
+        if self.moments.len() <= place {
+            self.moments.resize(place + 1, Moment::default());
         }
-        &mut self.moments[at]
+        let begin = place as u64 * self.moment_nanos;
+        self.moment = MomentAt { place, begin, end: begin + self.moment_nanos };
     }
 
     /// Makes one moment of two.

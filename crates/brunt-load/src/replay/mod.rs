@@ -313,7 +313,7 @@ impl Load for ReplayLoad {
         };
         let feed = Feed::start(plan).map_err(|source| LoadError::Io { worker: 0, source })?;
         let has_responses = survey.responses > 0;
-        let meter = Meter::new(has_responses, begins, survey.told.len());
+        let meter = Meter::new(settings.timing, has_responses, begins, survey.told.len());
         let stream = Stream::new(feed, &settings, has_responses, in_flight, meter);
         let turns = Turns::new(stream, workload.workers, workload.queue_depth);
         let ring = RingChoice::stated(workload.ring);

@@ -25,6 +25,7 @@ pub(super) struct Stream {
     due: DueRule,
     conflicts: Conflicts,
     start: Nanos,
+    /// What is known of the request that comes next, once it was looked at.
     head: Option<Head>,
     /// What the head waits for.
     waits: Vec<u64>,
@@ -35,8 +36,8 @@ pub(super) struct Stream {
 }
 
 /// The request that comes next.
+#[derive(Clone, Copy)]
 struct Head {
-    row: ReplayRow,
     /// Once it is known.
     due: Option<Nanos>,
     /// It was held back for another.
@@ -61,11 +62,13 @@ struct DueRule {
 }
 
 impl DueRule {
+    #[inline]
     fn scaled(&self, trace_ns: u64) -> u64 {
         if self.speed == 1.0 { trace_ns } else { (trace_ns as f64 / self.speed) as u64 }
     }
 
     /// A request becomes the next one: what it has to wait for goes to `waits`.
+    #[inline]
     fn admit(&mut self, row: &ReplayRow, window: &Window, waits: &mut Vec<u64>) {
         waits.clear();
         if self.timing != ReplayTiming::Dependency {
@@ -85,6 +88,7 @@ impl DueRule {
     }
 
     /// When the request is due, with all ended that it had to wait for.
+    #[inline]
     fn due(&mut self, row: &ReplayRow, start: Nanos, now: Nanos) -> Nanos {
         let gap = self.scaled(row.time_ns.saturating_sub(self.last_trace_ns));
         let before = if self.last_due == Nanos(0) { start } else { self.last_due };
@@ -102,6 +106,7 @@ impl DueRule {
     }
 
     /// It was given away.
+    #[inline]
     fn given(&mut self, row: &ReplayRow, index: u64, due: Nanos) {
         (self.last_trace_ns, self.last_due) = (row.time_ns, due);
         if self.timing == ReplayTiming::Dependency
@@ -158,25 +163,27 @@ impl Stream {
     }
 
     /// The next request for a worker whose queue was full until `full_until`.
+    #[inline]
     pub(super) fn next(&mut self, now: Nanos, full_until: Nanos, place: &mut Planned) -> Next {
         loop {
-            if self.head.is_none() {
-                match self.feed.next() {
-                    NextRow::Row(row) => {
-                        self.due.admit(&row, &self.window, &mut self.waits);
-                        self.head = Some(Head { row, due: None, held: false });
-                    }
-                    NextRow::NotYet => {
-                        self.starved_until = now;
-                        return Next::Later(Nanos(now.0 + READER_POLL_NANOS));
-                    }
-                    NextRow::End => {
-                        self.meter.ended();
-                        return Next::End;
-                    }
+            let row = match self.feed.peek() {
+                NextRow::Row(row) => row,
+                NextRow::NotYet => {
+                    self.starved_until = now;
+                    return Next::Later(Nanos(now.0 + READER_POLL_NANOS));
                 }
-            }
-            let head = self.head.as_mut().expect("there is one");
+                NextRow::End => {
+                    self.meter.ended();
+                    return Next::End;
+                }
+            };
+            let head = match &mut self.head {
+                Some(head) => head,
+                none => {
+                    self.due.admit(row, &self.window, &mut self.waits);
+                    none.insert(Head { due: None, held: false })
+                }
+            };
             while let Some(index) = self.waits.last().copied() {
                 if !self.window.is_done(index) {
                     return Next::WaitFor(index);
@@ -186,7 +193,7 @@ impl Stream {
             }
             let due = match head.due {
                 Some(due) => due,
-                None => *head.due.insert(self.due.due(&head.row, self.start, now)),
+                None => *head.due.insert(self.due.due(row, self.start, now)),
             };
             if due > now {
                 return Next::Later(due);
@@ -194,7 +201,7 @@ impl Stream {
             if let Some(index) = self.window.blocked_by() {
                 return Next::WaitFor(index);
             }
-            let ReplayRow { op, offset, len, fua, content, .. } = head.row;
+            let ReplayRow { op, offset, len, fua, content, .. } = *row;
             let conflict = self.window.conflict(op, offset, len);
             if let Some(index) = conflict {
                 if !std::mem::replace(&mut head.held, true) {
@@ -210,40 +217,40 @@ impl Stream {
                 () if full_until >= due => LateCause::Depth,
                 () => LateCause::Worker,
             };
-            let Head { row, .. } = self.head.take().expect("there is one");
+            self.head = None;
             let index = self.window.next_index();
-            self.due.given(&row, index, due);
-            self.meter.planned(index, &row);
-            let entry = Entry::new(&row, due, now, cause);
+            self.due.given(row, index, due);
+            self.meter.planned(index, row);
+            let entry = Entry::new(row, due, now, cause);
             if conflict.is_some() && self.conflicts == Conflicts::Drop {
                 self.window.push_dropped(entry, now);
+                self.feed.advance();
                 continue;
             }
-            self.meter.arrival(&row, due, self.window.in_flight());
+            self.meter.arrival(row, due, self.window.in_flight());
             self.window.push(entry);
+            self.feed.advance();
             *place = Planned { index, op, offset, len, force_unit_access: fua, content };
             return Next::Due(due);
         }
     }
 
     /// A request went out at this time.
+    #[inline]
     pub(super) fn sent(&mut self, request: &Planned, at: Nanos) {
-        let Some(entry) = self.window.entry(request.index) else { return };
-        if entry.sent != Nanos(0) {
-            return; // Another attempt.
+        let Planned { index, op, offset, len, .. } = *request;
+        let overtaken =
+            self.meter.is_out_of_order(index, at) && self.window.is_overtaken(index, op, offset, len);
+        // Another attempt is none of the replay's.
+        if let Some(entry) = self.window.mark_sent(index, at) {
+            self.meter.sent(request, entry, at, overtaken);
         }
-        entry.sent = at;
-        let entry = *entry;
-        let overtaken = self.meter.is_out_of_order(request.index, at)
-            && self.window.is_overtaken(request.index, entry.op, entry.offset, entry.len);
-        self.window.mark_sent(Window::active_at(&entry));
-        self.meter.sent(request, &entry, at, overtaken);
     }
 
     /// A request ended at this time.
+    #[inline]
     pub(super) fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
-        let of = self.window.entry(index).map(|entry| entry.of).unwrap_or_default();
+        let of = self.window.end(index, at);
         self.meter.completed(status, of);
-        self.window.end(index, at);
     }
 }

@@ -14,6 +14,10 @@ use super::feeder::{ReplayRow, RowOrigin};
 pub(super) const ENTRIES_MAX: usize = 1 << 16;
 /// How many that have ended are kept for those that depend on them.
 const KEPT: usize = 1 << 14;
+/// Bytes of a region, longer than most requests.
+const REGION_BYTES: u64 = 64 << 10;
+/// Regions that are told apart.
+const REGION_HASHES: usize = 1024;
 /// It is not in flight.
 const NOT_ACTIVE: u32 = u32::MAX;
 
@@ -76,12 +80,70 @@ struct Active {
     sent: bool,
 }
 
+/// Parts of the addresses that requests in flight are in: most requests are near none of them, and need not be held
+/// against each.
+struct Regions {
+    /// Requests in the regions of each hash.
+    counts: Box<[u32; REGION_HASHES]>,
+    /// Requests in more regions than are counted.
+    wide: u32,
+}
+
+impl Regions {
+    fn new() -> Regions {
+        Regions { counts: Box::new([0; REGION_HASHES]), wide: 0 }
+    }
+
+    /// The hashes of the first and the last region from `offset` to `end`, which is beyond it; `None` where there are
+    /// others between.
+    #[inline]
+    fn of(offset: u64, end: u64) -> Option<(usize, usize)> {
+        let (first, last) = (offset / REGION_BYTES, (end - 1) / REGION_BYTES);
+        let hash = |region: u64| {
+            // The steps of Weyl's sequence in splitmix64, of which the upper bits are even over all.
+            (region.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - REGION_HASHES.ilog2())) as usize
+        };
+        (last - first <= 1).then(|| (hash(first), hash(last)))
+    }
+
+    /// One request more (1) or fewer (-1) from `offset` to `end`.
+    #[inline]
+    fn count(&mut self, offset: u64, end: u64, by: i32) {
+        if offset == end {
+            return;
+        }
+        let Some((first, last)) = Regions::of(offset, end) else {
+            self.wide = self.wide.wrapping_add_signed(by);
+            return;
+        };
+        // Counted twice where both are one, and so taken away twice.
+        self.counts[first] = self.counts[first].wrapping_add_signed(by);
+        self.counts[last] = self.counts[last].wrapping_add_signed(by);
+    }
+
+    /// Whether a request may be where one from `offset` to `end` is.
+    #[inline]
+    fn is_near(&self, offset: u64, end: u64) -> bool {
+        if offset == end {
+            return false;
+        }
+        match Regions::of(offset, end) {
+            Some((first, last)) => (self.wide | self.counts[first] | self.counts[last]) > 0,
+            None => true,
+        }
+    }
+}
+
 /// All of them.
 pub(super) struct Window {
     entries: VecDeque<Entry>,
     /// Index of the first entry.
     base: u64,
     active: Vec<Active>,
+    /// Where they are.
+    regions: Regions,
+    /// How many of them change data.
+    changing: usize,
     /// Whether ended ones are kept for a while.
     keeps: bool,
     /// When the last of those that were let go ended.
@@ -104,6 +166,8 @@ impl Window {
             entries: VecDeque::with_capacity(if keeps { ENTRIES_MAX } else { in_flight * 4 }),
             base: 0,
             active: Vec::with_capacity(in_flight),
+            regions: Regions::new(),
+            changing: 0,
             keeps,
             forgotten_done: Nanos(0),
         }
@@ -133,13 +197,10 @@ impl Window {
         let index = self.next_index();
         entry.active_at = self.active.len() as u32;
         let Entry { op, offset, len, .. } = entry;
-        self.active.push(Active {
-            index,
-            offset,
-            end: offset + touched(op, len),
-            changes: changes(op),
-            sent: false,
-        });
+        let (end, changes) = (offset + touched(op, len), changes(op));
+        self.active.push(Active { index, offset, end, changes, sent: false });
+        self.regions.count(offset, end, 1);
+        self.changing += usize::from(changes);
         self.entries.push_back(entry);
         index
     }
@@ -155,6 +216,9 @@ impl Window {
     #[inline]
     pub(super) fn conflict(&self, op: Op, offset: u64, len: u64) -> Option<u64> {
         let (end, writes) = (offset + touched(op, len), changes(op));
+        if !(writes || self.changing > 0) || !self.regions.is_near(offset, end) {
+            return None;
+        }
         let overlaps = |other: &&Active| other.offset < end && offset < other.end && (writes | other.changes);
         self.active.iter().find(overlaps).map(|other| other.index)
     }
@@ -185,21 +249,24 @@ impl Window {
         })
     }
 
-    /// The request of this index, if it was not let go.
+    /// Where the request of this index is, if it was not let go.
     #[inline]
-    pub(super) fn entry(&mut self, index: u64) -> Option<&mut Entry> {
-        self.entries.get_mut(usize::try_from(index.checked_sub(self.base)?).ok()?)
+    fn place(&self, index: u64) -> Option<usize> {
+        let place = usize::try_from(index.checked_sub(self.base)?).ok()?;
+        (place < self.entries.len()).then_some(place)
     }
 
-    /// It was sent.
+    /// The request of this index was sent, for the first time; `None` if it had been before.
     #[inline]
-    pub(super) fn mark_sent(&mut self, active_at: u32) {
-        self.active[active_at as usize].sent = true;
-    }
-
-    /// Where it is among those in flight.
-    pub(super) fn active_at(entry: &Entry) -> u32 {
-        entry.active_at
+    pub(super) fn mark_sent(&mut self, index: u64, at: Nanos) -> Option<&Entry> {
+        let place = self.place(index)?;
+        let entry = &mut self.entries[place];
+        if entry.sent != Nanos(0) {
+            return None;
+        }
+        entry.sent = at;
+        self.active[entry.active_at as usize].sent = true;
+        Some(entry)
     }
 
     /// Whether the request of this index, which was given away, has ended.
@@ -219,20 +286,24 @@ impl Window {
         }
     }
 
-    /// It ended.
+    /// It ended; says whose it was.
     #[inline]
-    pub(super) fn end(&mut self, index: u64, at: Nanos) {
+    pub(super) fn end(&mut self, index: u64, at: Nanos) -> RowOrigin {
         let place = index.checked_sub(self.base).expect("a request ends once") as usize;
         let entry = &mut self.entries[place];
         assert!(!entry.ended, "request {index} ended twice");
         (entry.ended, entry.done) = (true, at);
+        let of = entry.of;
         let active_at = std::mem::replace(&mut entry.active_at, NOT_ACTIVE) as usize;
-        self.active.swap_remove(active_at);
+        let gone = self.active.swap_remove(active_at);
+        self.regions.count(gone.offset, gone.end, -1);
+        self.changing -= usize::from(gone.changes);
         if let Some(moved) = self.active.get(active_at) {
             let place = (moved.index - self.base) as usize;
             self.entries[place].active_at = active_at as u32;
         }
         self.slide();
+        of
     }
 
     #[inline]
@@ -280,6 +351,33 @@ mod tests {
         let mut found = Vec::new();
         window.followed(Op::Read, 12288, 512, &mut found);
         assert_eq!(found, [write]);
+    }
+
+    /// Requests far apart, long ones and their ends are found as if each were held against each.
+    #[test]
+    fn no_conflict_is_missed() {
+        let mut random = brunt_core::random::Random::new(1);
+        let (mut window, mut known) = (Window::new(64, false), Vec::new());
+        let mut conflicts = 0;
+        for _ in 0..20_000 {
+            let op = if random.chance(0.5) { Op::Write } else { Op::Read };
+            let longest = if random.chance(0.1) { 1 << 20 } else { 64 << 10 };
+            let (offset, len) = (random.below(1 << 16) * 512, 512 * (1 + random.below(longest / 512)));
+            let overlaps = |(_, other, at, bytes): &&(u64, Op, u64, u64)| {
+                *at < offset + len && offset < at + bytes && (op == Op::Write || *other == Op::Write)
+            };
+            let expected = known.iter().any(|other| overlaps(&other));
+            conflicts += u32::from(expected);
+            assert_eq!(window.conflict(op, offset, len).is_some(), expected, "{op:?} {offset} {len}");
+            if known.len() == 64 {
+                let (index, ..) = known.swap_remove(random.below(64) as usize);
+                window.end(index, Nanos(1));
+            }
+            known.push((window.push(entry(op, offset, len)), op, offset, len));
+        }
+        assert!((1000..19_000).contains(&conflicts), "{conflicts}");
+        known.drain(..).for_each(|(index, ..)| _ = window.end(index, Nanos(1)));
+        assert!(window.regions.wide == 0 && window.regions.counts.iter().all(|count| *count == 0));
     }
 
     /// Ended requests are forgotten from the front, and what is known of them after that is safe.
