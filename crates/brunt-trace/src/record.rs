@@ -98,19 +98,49 @@ impl TraceOp {
 #[derive(Clone, Debug, Default)]
 pub struct Devices {
     names: Vec<String>,
+    /// As they are in the trace, which need not be UTF-8.
+    keys: Vec<Box<[u8]>>,
     known: HashMap<Box<[u8]>, u32>,
-    /// The one asked for last: mostly that of the next row too.
-    last: Option<(Box<[u8]>, u32)>,
+    /// The last ones that were asked for, by a hash of their names: mostly those of the next rows too.
+    recent: Recent,
+}
+
+/// Numbers of devices by a hash of their names, each one more than it is; 0 for none.
+#[derive(Clone, Debug)]
+struct Recent([u32; RECENT]);
+
+const RECENT: usize = 256;
+
+impl Default for Recent {
+    fn default() -> Recent {
+        Recent([0; RECENT])
+    }
+}
+
+/// Where a name is among the recent ones: its end tells it from its neighbours.
+#[inline]
+fn recent_place(name: &[u8]) -> usize {
+    let end = &name[name.len().saturating_sub(4)..];
+    let word = end.iter().fold(name.len() as u32, |word, byte| word << 7 ^ u32::from(*byte));
+    (word.wrapping_mul(0x9e37_79b9) >> 24) as usize
 }
 
 impl Devices {
     /// The number of the device of this name; `None` for one too many, or a name that is none.
+    #[inline]
     pub fn index_of(&mut self, name: &[u8]) -> Option<u32> {
-        if let Some((last, index)) = &self.last
-            && **last == *name
+        let place = recent_place(name);
+        if let Some(index) = self.recent.0[place].checked_sub(1)
+            && *self.keys[index as usize] == *name
         {
-            return Some(*index);
+            return Some(index);
         }
+        let index = self.look_up(name)?;
+        self.recent.0[place] = index + 1;
+        Some(index)
+    }
+
+    fn look_up(&mut self, name: &[u8]) -> Option<u32> {
         let index = match self.known.get(name) {
             Some(index) => *index,
             None => {
@@ -119,11 +149,11 @@ impl Devices {
                 }
                 let index = self.names.len() as u32;
                 self.names.push(String::from_utf8_lossy(name).into_owned());
+                self.keys.push(name.into());
                 self.known.insert(name.into(), index);
                 index
             }
         };
-        self.last = Some((name.into(), index));
         Some(index)
     }
 

@@ -3,7 +3,7 @@
 
 use super::{RowOutcome, word};
 use crate::events::{BlockEvent, EventKind, EventRequests, Step};
-use crate::field::{number, seconds};
+use crate::field::{find, number, seconds};
 use crate::format::{DamagedRow, Decode, EventCounts, Format, ReadingKey};
 use crate::formats::{TextRow, TextRows};
 use crate::record::{BlockRequest, Devices};
@@ -75,7 +75,7 @@ impl TextRow for Lines {
 impl Lines {
     fn event(&mut self, line: &[u8], devices: &mut Devices) -> Option<()> {
         let (name, rest) = word(line)?;
-        let comma = memchr::memchr(b',', name)?;
+        let comma = find(b',', name)?;
         number(&name[..comma])?;
         number(&name[comma + 1..])?;
         let (cpu, rest) = word(rest)?;

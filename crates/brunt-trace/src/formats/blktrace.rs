@@ -4,6 +4,7 @@
 //! Version 7: u32 magic and version, u32 number, u64 ns, u64 sector, u32 bytes, u32 action, u32 pid, u32 device, u32 CPU,
 //! u16 error, u16 pdu_len. Version 8 has the action as a u64 behind the pid, and ends with 12 bytes that say nothing.
 
+use super::NumberedDevices;
 use crate::events::{BlockEvent, EventKind, EventRequests, Step};
 use crate::format::{DamagedRow, Decode, EventCounts, Format, ReadingKey};
 use crate::record::{BlockRequest, Devices};
@@ -21,7 +22,7 @@ pub const FORMAT: Format = Format {
     example: &EXAMPLE,
     decoder: |options| {
         let events = EventRequests::new(options.event);
-        Box::new(Blktrace { events, number: 0, skipping: false, name: String::new() })
+        Box::new(Blktrace { events, number: 0, skipping: false, numbered: NumberedDevices::new() })
     },
 };
 
@@ -151,8 +152,7 @@ struct Blktrace {
     number: u64,
     /// What comes is no event, which was counted.
     skipping: bool,
-    /// Of a device, while it is looked for.
-    name: String,
+    numbered: NumberedDevices,
 }
 
 impl Decode for Blktrace {
@@ -199,16 +199,14 @@ impl Decode for Blktrace {
 
 impl Blktrace {
     fn event(&mut self, head: &EventHead, devices: &mut Devices, requests: &mut Vec<BlockRequest>) -> bool {
-        use std::fmt::Write;
         let step = head.step();
         if step == Step::Other {
             self.events.other();
             return true;
         }
-        self.name.clear();
         // The kernel's dev_t: 12 bits of major number, 20 of minor.
-        write!(self.name, "{},{}", head.device >> 20, head.device & 0xf_ffff).expect("strings grow");
-        let Some(device) = devices.index_of(self.name.as_bytes()) else { return false };
+        let name = || format!("{},{}", head.device >> 20, head.device & 0xf_ffff);
+        let Some(device) = self.numbered.index_of(head.device.into(), devices, name) else { return false };
         let (time_ns, sector, bytes) = (head.time_ns, head.sector, head.moved);
         let event = BlockEvent { step, time_ns, device, sector, bytes, kind: head.kind() };
         self.events.event(&event, requests);

@@ -3,7 +3,7 @@
 
 use super::{RowOutcome, TextRow, TextRows};
 use crate::columns::{COLUMNS_MAX, ColumnMap};
-use crate::field::{DelimitedFields, number, seconds};
+use crate::field::{DelimitedFields, find, number, seconds};
 use crate::format::{Format, FormatOptions, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -59,7 +59,7 @@ impl Csv {
 
 /// A time with or without a fraction, in nanoseconds.
 fn in_unit(text: &[u8], unit_ns: u64) -> Option<u64> {
-    let end = memchr::memchr(b'.', text).unwrap_or(text.len());
+    let end = find(b'.', text).unwrap_or(text.len());
     // The fraction is one of a second here, and the unit's is as many times shorter as the unit.
     let fraction = if end == text.len() { 0 } else { seconds(&text[end..])? };
     let whole = number(&text[..end])?.checked_mul(unit_ns)?;

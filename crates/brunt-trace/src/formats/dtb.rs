@@ -3,7 +3,7 @@
 //!
 //! The byte order is found out: lengths of requests are small numbers in one order and huge ones in the other.
 
-use super::{BinaryRow, BinaryRows, RowOutcome};
+use super::{BinaryRow, BinaryRows, NumberedDevices, RowOutcome};
 use crate::format::{DamagedRow, Decode, Format, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -50,7 +50,8 @@ impl Decode for Dtb {
         let per_s = self.jiffies_per_s;
         let rows = self.rows.get_or_insert_with(|| {
             let big_endian = is_big_endian(bytes);
-            BinaryRows::new(Record { big_endian, per_s, last: 0, ticks: 0, begun: false, name: Vec::new() })
+            let numbered = NumberedDevices::new();
+            BinaryRows::new(Record { big_endian, per_s, last: 0, ticks: 0, begun: false, numbered })
         });
         rows.decode(bytes, last, devices, requests, damaged)
     }
@@ -74,8 +75,7 @@ struct Record {
     last: u32,
     ticks: i64,
     begun: bool,
-    /// Of a device, while it is looked for.
-    name: Vec<u8>,
+    numbered: NumberedDevices,
 }
 
 impl BinaryRow for Record {
@@ -103,18 +103,29 @@ impl Record {
         if sectors > SECTORS_MAX {
             return None;
         }
-        self.name.clear();
-        self.name.extend_from_slice(record[1].to_string().as_bytes());
-        self.name.push(b':');
-        self.name.extend_from_slice(record[2].to_string().as_bytes());
-        let device = devices.index_of(&self.name)?;
+        let (major, minor) = (record[1], record[2]);
+        let number = u64::from(major) << 8 | u64::from(minor);
+        let device = self.numbered.index_of(number, devices, || format!("{major}:{minor}"))?;
         // The shorter way around 32 bits: a step of up to half of them, forward or back.
         let step = i64::from(jiffies.wrapping_sub(self.last) as i32);
         self.ticks = if self.begun { (self.ticks + step).max(0) } else { i64::from(jiffies) };
         (self.begun, self.last) = (true, jiffies);
-        let time_ns = u64::try_from(self.ticks as u128 * 1_000_000_000 / u128::from(self.per_s)).ok()?;
+        let time_ns = self.time_ns()?;
         let len_bytes = u32::try_from(u64::from(sectors) * SECTOR_BYTES).ok()?;
         Some(BlockRequest::new(time_ns, device, op, u64::from(sector) * SECTOR_BYTES, len_bytes))
+    }
+}
+
+impl Record {
+    /// When the jiffies so far are over, if a number says it.
+    #[inline]
+    fn time_ns(&self) -> Option<u64> {
+        let ticks = u64::try_from(self.ticks).ok()?;
+        // 128 bits are divided many times as slowly, and only after 584 years of nanoseconds are there that many.
+        match ticks.checked_mul(1_000_000_000) {
+            Some(nanos) => Some(nanos / self.per_s),
+            None => u64::try_from(u128::from(ticks) * 1_000_000_000 / u128::from(self.per_s)).ok(),
+        }
     }
 }
 

@@ -35,7 +35,7 @@ impl TextRow for Fiu {
 /// The last word of a line, and what is before it.
 fn last_word(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let line = line.trim_ascii_end();
-    let at = memchr::memrchr2(b' ', b'\t', line)?;
+    let at = line.iter().rposition(|byte| matches!(byte, b' ' | b'\t'))?;
     Some((&line[..at], &line[at + 1..]))
 }
 

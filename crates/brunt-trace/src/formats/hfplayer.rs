@@ -2,7 +2,7 @@
 //! which the columns are found by name. Microseconds, blocks of 512 bytes.
 
 use super::{RowOutcome, TextRow, TextRows};
-use crate::field::{DelimitedFields, number, seconds};
+use crate::field::{DelimitedFields, find, number, seconds};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -102,10 +102,10 @@ impl Columns {
 /// Microseconds with a fraction, in nanoseconds.
 fn microseconds(text: &[u8]) -> Option<u64> {
     // The same digits as seconds, a millionth of them.
-    match memchr::memchr(b'.', text) {
+    match find(b'.', text) {
         None => number(text)?.checked_mul(1000),
         Some(at) => {
-            let fraction = seconds(&[b"0", &text[at..]].concat())? / 1_000_000;
+            let fraction = seconds(&text[at..])? / 1_000_000;
             number(&text[..at])?.checked_mul(1000)?.checked_add(fraction)
         }
     }

@@ -1,7 +1,7 @@
 //! libCacheSim's lcs (`generalReader/lcs.h`): a head of 1024 bytes that describes the fields of the records in the words
 //! of Python's `struct`, then records of that layout, little-endian. Fields are found by the numbers in the head.
 
-use super::RowOutcome;
+use super::{NumberedDevices, RowOutcome};
 use crate::format::{DamagedRow, Decode, Format, FormatOptions, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -16,7 +16,7 @@ pub const FORMAT: Format = Format {
     needs_columns: false,
     takes: &[ReadingKey::Op, ReadingKey::Block],
     example: &EXAMPLE,
-    decoder: |options| Box::new(Lcs { options: *options, layout: None, number: 0, failed: false }),
+    decoder: |options| Box::new(Lcs::new(options)),
 };
 
 const HEAD_BYTES: usize = 1024;
@@ -59,9 +59,14 @@ struct Slot {
 
 impl Slot {
     fn read(self, record: &[u8]) -> u64 {
-        let mut word = [0; 8];
-        word[..self.bytes].copy_from_slice(&record[self.at..self.at + self.bytes]);
-        u64::from_le_bytes(word)
+        // Of these lengths only: a copy of any length would be a call for each number.
+        match (self.bytes, &record[self.at..]) {
+            (8, [a, b, c, d, e, f, g, h, ..]) => u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]),
+            (4, [a, b, c, d, ..]) => u32::from_le_bytes([*a, *b, *c, *d]).into(),
+            (2, [a, b, ..]) => u16::from_le_bytes([*a, *b]).into(),
+            (1, [a, ..]) => (*a).into(),
+            (bytes, _) => unreachable!("a number of {bytes} bytes at {} of a record", self.at),
+        }
     }
 }
 
@@ -78,6 +83,7 @@ struct Lcs {
     options: FormatOptions,
     layout: Option<Layout>,
     number: u64,
+    numbered: NumberedDevices,
     /// The head cannot be read, and so nothing else can.
     failed: bool,
 }
@@ -123,12 +129,16 @@ impl Decode for Lcs {
 }
 
 impl Lcs {
-    fn request(&self, layout: &Layout, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
+    fn new(options: &FormatOptions) -> Lcs {
+        Lcs { options: *options, layout: None, number: 0, numbered: NumberedDevices::new(), failed: false }
+    }
+
+    fn request(&mut self, layout: &Layout, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         let seconds = layout.time.map_or(0, |slot| slot.read(record));
         let offset_bytes = layout.object.read(record).checked_mul(self.options.block_bytes.into())?;
         let len_bytes = u32::try_from(layout.size.map_or(0, |slot| slot.read(record))).ok()?;
         let tenant = layout.tenant.map_or(0, |slot| slot.read(record));
-        let device = devices.index_of(tenant.to_string().as_bytes())?;
+        let device = self.numbered.index_of(tenant, devices, || tenant.to_string())?;
         let op = self.options.op.unwrap_or(TraceOp::Read);
         Some(BlockRequest::new(seconds.checked_mul(1_000_000_000)?, device, op, offset_bytes, len_bytes))
     }

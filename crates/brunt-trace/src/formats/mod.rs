@@ -22,6 +22,7 @@ pub mod systor;
 pub mod tencent;
 pub mod vscsi;
 
+use crate::field::trimmed;
 use crate::format::{DamagedRow, Decode};
 use crate::record::{BlockRequest, Devices};
 
@@ -51,7 +52,8 @@ pub fn word(line: &[u8]) -> Option<(&[u8], &[u8])> {
     if line.is_empty() {
         return None;
     }
-    let end = memchr::memchr2(b' ', b'\t', line).unwrap_or(line.len());
+    // Words are shorter than what a call of memchr is worth.
+    let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
     Some((&line[..end], &line[end..]))
 }
 
@@ -115,7 +117,7 @@ impl<R: TextRow> Decode for TextRows<R> {
                 continue;
             }
             self.number += 1;
-            let row = match line.trim_ascii() {
+            let row = match trimmed(line) {
                 _ if line.len() > LINE_BYTES_MAX => RowOutcome::Damaged,
                 [] => RowOutcome::Nothing,
                 text => self.row.row(text, devices),
@@ -127,6 +129,38 @@ impl<R: TextRow> Decode for TextRows<R> {
             }
         }
         used
+    }
+}
+
+/// Devices that a format has as numbers: the name of each is made once.
+pub struct NumberedDevices {
+    /// By the lowest bits of the number.
+    recent: [Option<(u64, u32)>; 64],
+}
+
+impl NumberedDevices {
+    /// Of none yet.
+    pub fn new() -> NumberedDevices {
+        NumberedDevices { recent: [None; 64] }
+    }
+
+    /// The device of this number, which `name` names; `None` for one too many.
+    #[inline]
+    pub fn index_of(
+        &mut self,
+        number: u64,
+        devices: &mut Devices,
+        name: impl FnOnce() -> String,
+    ) -> Option<u32> {
+        let place = number as usize % self.recent.len();
+        if let Some((known, index)) = self.recent[place]
+            && known == number
+        {
+            return Some(index);
+        }
+        let index = devices.index_of(name().as_bytes())?;
+        self.recent[place] = Some((number, index));
+        Some(index)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "msr",
     help: "MSR Cambridge: Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime",
-    note: "a device for each host and disk, HOST-DISK",
+    note: "a device for each host and disk, HOST-DISK; a response time of 0 is none",
     checked: false,
     needs_op: false,
     needs_columns: false,
@@ -47,7 +47,7 @@ impl Msr {
         };
         let offset_bytes = number(fields.next()?)?;
         let len_bytes = u32::try_from(number(fields.next()?)?).ok()?;
-        let response_ns = Some(number(fields.next()?)?.checked_mul(100)?);
+        let response_ns = Some(number(fields.next()?)?.checked_mul(100)?).filter(|response| *response > 0);
         self.name.clear();
         self.name.extend_from_slice(host);
         self.name.push(b'-');
@@ -81,8 +81,9 @@ mod tests {
 
     #[test]
     fn heads_and_damage() {
-        let head = b"Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n1,hm,0,Trim,0,512,1\n1,hm,0,Read,0,512\n";
+        let head = b"Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n1,hm,0,Trim,0,512,1\n1,hm,0,Read,0,512\n\
+            2,hm,0,Read,0,512,0\n";
         let (requests, _, damaged) = read(&FORMAT, head);
-        assert_eq!((requests.len(), damaged), (0, vec![2, 3]));
+        assert_eq!((requests.len(), requests[0].response_ns, damaged), (1, None, vec![2, 3]));
     }
 }
