@@ -60,15 +60,24 @@ const UNMATCHED_MAX: usize = 1 << 16;
 /// A request says its length in 32 bits: a longer extent becomes several, each of whole MiB.
 const EXTENT_BYTES_MAX: u64 = 1 << 31;
 
-/// An extent that a command gives back.
+/// What a command does to extents that the row of its operation does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ExtentsOf {
+    /// Given back, or written with one block again and again.
+    op: TraceOp,
+    block_bytes: u64,
+    extents: Vec<CommandExtent>,
+}
+
+/// An extent of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FreedExtent {
+struct CommandExtent {
     offset_bytes: u64,
     len_bytes: u64,
 }
 
 /// What the row of an operation does not say of SCSI commands: which force their data to stable storage, and what they
-/// give back.
+/// give back or write with one block.
 #[derive(Default)]
 pub(crate) struct CommandDetails {
     commands: Option<TableReader>,
@@ -80,8 +89,8 @@ pub(crate) struct CommandDetails {
     extents_read: u64,
     extents_wanted: u64,
     forced: HashSet<i64>,
-    /// By command: bytes of a block, and extents. UNMAPs that are not here are not known.
-    freed: HashMap<i64, (u64, Vec<FreedExtent>)>,
+    /// By command. UNMAP and WRITE SAME that are not here are not known.
+    extents_of: HashMap<i64, ExtentsOf>,
 }
 
 impl CommandDetails {
@@ -119,15 +128,15 @@ impl CommandDetails {
             let (ids, lbas, blocks) = (batch.ints("record_id"), batch.ints("lba"), batch.ints("blocks"));
             self.extents_read += ids.len() as u64;
             for (row, id) in ids.iter().enumerate() {
-                let Some((block_bytes, extents)) = self.freed.get_mut(id) else { continue };
-                extents.extend(FreedExtent::of(lbas[row], blocks[row], *block_bytes));
+                let Some(of) = self.extents_of.get_mut(id) else { continue };
+                of.extents.extend(CommandExtent::of(lbas[row], blocks[row], of.block_bytes));
             }
         }
         if self.forced.len() > UNMATCHED_MAX * 4 {
             self.forced.clear();
         }
-        if self.freed.len() > UNMATCHED_MAX * 4 {
-            self.freed.clear();
+        if self.extents_of.len() > UNMATCHED_MAX * 4 {
+            self.extents_of.clear();
         }
         Ok(())
     }
@@ -146,11 +155,12 @@ impl CommandDetails {
                 ["lba", "blocks", "block_bytes", "extents"].map(|column| int(batch, column, row));
             self.extents_wanted += count(extents).unwrap_or(0);
             let Some(block_bytes) = count(block_bytes) else { continue };
+            let of = |op, extents| ExtentsOf { op, block_bytes, extents };
             if extents.is_some() {
-                self.freed.insert(ids[row], (block_bytes, Vec::new()));
-            } else if let (true, Some(lba), Some(blocks)) = (unmaps(cdb), lba, blocks) {
-                let extents = FreedExtent::of(lba, blocks, block_bytes);
-                self.freed.insert(ids[row], (block_bytes, extents.into_iter().collect()));
+                self.extents_of.insert(ids[row], of(TraceOp::Unmap, Vec::new()));
+            } else if let (Some(op), Some(lba), Some(blocks)) = (write_same(cdb), lba, blocks) {
+                let extents = CommandExtent::of(lba, blocks, block_bytes).into_iter().collect();
+                self.extents_of.insert(ids[row], of(op, extents));
             }
         }
     }
@@ -159,18 +169,18 @@ impl CommandDetails {
         !self.forced.is_empty() && self.forced.remove(&id)
     }
 
-    fn take_freed(&mut self, id: i64) -> Option<Vec<FreedExtent>> {
-        self.freed.remove(&id).map(|(_, extents)| extents)
+    fn take_extents(&mut self, id: i64) -> Option<ExtentsOf> {
+        self.extents_of.remove(&id)
     }
 }
 
-impl FreedExtent {
+impl CommandExtent {
     /// `None` where it lies beyond what an address can say.
-    fn of(lba: i64, blocks: i64, block_bytes: u64) -> Option<FreedExtent> {
+    fn of(lba: i64, blocks: i64, block_bytes: u64) -> Option<CommandExtent> {
         let offset_bytes = u64::try_from(lba).ok()?.checked_mul(block_bytes)?;
         let len_bytes = u64::try_from(blocks).ok()?.checked_mul(block_bytes)?;
         offset_bytes.checked_add(len_bytes)?;
-        Some(FreedExtent { offset_bytes, len_bytes })
+        Some(CommandExtent { offset_bytes, len_bytes })
     }
 
     /// In pieces that a request can say.
@@ -187,9 +197,10 @@ fn byte(cdb: &str, at: usize) -> Option<u8> {
     cdb.get(at * 2..at * 2 + 2).and_then(|hex| u8::from_str_radix(hex, 16).ok())
 }
 
-/// Whether a command is WRITE SAME with its UNMAP bit (SBC-4, 5.51).
-fn unmaps(cdb: &str) -> bool {
-    matches!(byte(cdb, 0), Some(0x41 | 0x93)) && byte(cdb, 1).is_some_and(|flags| flags & 8 != 0)
+/// What WRITE SAME does: its UNMAP bit is bit 3 of byte 1 (SBC-4, 5.51). `None`: the command is another.
+fn write_same(cdb: &str) -> Option<TraceOp> {
+    let flags = byte(cdb, 1).filter(|_| matches!(byte(cdb, 0), Some(0x41 | 0x93)))?;
+    Some(if flags & 8 != 0 { TraceOp::Unmap } else { TraceOp::Write })
 }
 
 /// FUA is bit 3 of byte 1 of READ and WRITE but those of six bytes (SBC-4, 5.13).
@@ -243,17 +254,21 @@ pub(crate) fn requests(
             each(made(|| place.and_then(|(offset, len)| request(op, offset, len))));
             continue;
         }
-        match details.take_freed(ids[row]) {
-            // A request for each extent: an UNMAP may have many.
-            Some(extents) => {
-                for (offset, len) in extents.into_iter().flat_map(FreedExtent::pieces) {
-                    each(made(|| request(TraceOp::Unmap, offset, len)));
-                }
+        // Its list or the bytes of a block are not known.
+        let Some(ExtentsOf { op, extents, .. }) = details.take_extents(ids[row]) else {
+            each(TableRow::Damaged);
+            continue;
+        };
+        if op == TraceOp::Write && extents.iter().all(|extent| extent.len_bytes == 0) {
+            // It goes on to the end of the medium, wherever that is, or lies beyond what an address can say.
+            each(TableRow::Damaged);
+        }
+        // A request for each extent: an UNMAP may have many.
+        for (offset, len) in extents.into_iter().flat_map(CommandExtent::pieces) {
+            match made(|| request(op, offset, len)) {
+                TableRow::Request(request) if op == TraceOp::Write => each(TableRow::Repeated(request)),
+                row => each(row),
             }
-            // Its list or the bytes of a block are not known.
-            None if name == "SCSI UNMAP" => each(TableRow::Damaged),
-            // It writes a block again and again, which is no request that others have.
-            None => each(made(|| request(TraceOp::Other, 0, 0))),
         }
     }
 }
@@ -265,8 +280,8 @@ mod tests {
     #[test]
     fn long_extents_are_cut_and_impossible_ones_are_none() {
         let check = |lba: i64, blocks: i64, expected: &[(u64, u32)]| {
-            let extent = FreedExtent::of(lba, blocks, 512);
-            assert_eq!(extent.into_iter().flat_map(FreedExtent::pieces).collect::<Vec<_>>(), expected);
+            let extent = CommandExtent::of(lba, blocks, 512);
+            assert_eq!(extent.into_iter().flat_map(CommandExtent::pieces).collect::<Vec<_>>(), expected);
         };
         check(8, 16, &[(4096, 8192)]);
         check(8, 0, &[]);
@@ -283,9 +298,9 @@ mod tests {
         check("8a08000000000000000000000008000000", true);
         check("0a080000080000", false);
         check("35080000000000000000", false);
-        assert!(
-            unmaps("4108000000000000") && unmaps("9308") && !unmaps("9300") && !unmaps("2a08") && !unmaps("")
-        );
+        let same = ["4108000000000000", "9308", "9300", "9301", "2a08", ""].map(write_same);
+        let (unmap, write) = (Some(TraceOp::Unmap), Some(TraceOp::Write));
+        assert_eq!(same, [unmap, unmap, write, write, None, None]);
         for cdb in ["", "2", "2a", "2a0", "zz08", "2é08"] {
             check(cdb, false);
         }

@@ -45,7 +45,7 @@ pub use info::{Counted, Footprint, Rate, Response, SizeCount, Summarizer, TraceI
 pub use locality::{BLOCKS_MAX, CacheShare, Reuse, ReuseSampler};
 pub use phases::{Burstiness, Depth, HotExtent, Runs, WorkingSet};
 pub use reader::{ReadOptions, RowLedger, TraceReader};
-pub use reading::{ReadingError, StatedOp, TraceReading};
+pub use reading::{ReadingError, StatedOp, TraceOpenError, TraceReading};
 pub use record::{BlockRequest, ContentHash, DEVICES_MAX, Devices, TraceOp};
 pub use sort::SORT_WINDOW;
 pub use spread::{SizeClass, Stretch};

@@ -104,6 +104,10 @@ impl RequestSource for MergedTraces {
         Ok(!self.next.is_empty())
     }
 
+    fn repeated(&self) -> u64 {
+        self.traces.iter().map(|trace| trace.reader.ledger().repeated).sum()
+    }
+
     fn formats(&self) -> Vec<&'static Format> {
         self.traces.iter().flat_map(|trace| trace.reader.formats()).collect()
     }

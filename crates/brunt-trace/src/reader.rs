@@ -45,6 +45,8 @@ pub struct RowLedger {
     /// Of these, those that still come after a later one: all of them in the order of the file, and in the order of
     /// time those that were more than a window too late.
     pub out_of_order: u64,
+    /// Writes that stand for commands which write one block again and again (WRITE SAME, zeroes): with all of these blocks.
+    pub repeated: u64,
     /// Other events than requests, for formats that have them.
     pub events: Option<EventCounts>,
 }
@@ -177,7 +179,7 @@ impl TraceReader {
 
     /// What became of the rows so far.
     pub fn ledger(&self) -> RowLedger {
-        RowLedger { events: self.source.events(), ..self.ledger }
+        RowLedger { events: self.source.events(), repeated: self.source.repeated(), ..self.ledger }
     }
 
     /// Whether requests come in the order of their times, not of the file.
@@ -292,6 +294,7 @@ mod tests {
             damaged_first: Some(100_002),
             backwards: 1,
             out_of_order: 1,
+            repeated: 0,
             events: None,
         };
         assert_eq!(ledger, expected);

@@ -1,15 +1,18 @@
 //! How a trace is to be read, as a person states it: the options of `brunt trace` and `brunt replay`, and the keys of
 //! `reading` in a workload. Both come from the one struct here, so that they have the same names and help.
 //!
-//! The rule: an option that the trace's format does not take is a mistake; [`TraceReading::without_effect`] finds it.
+//! The rule: an option that the trace's format does not take is a mistake; [`TraceReading::open`] finds it.
+
+use std::path::PathBuf;
 
 use brunt_core::Size;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::columns::ColumnMap;
+use crate::error::TraceError;
 use crate::format::{Format, FormatOptions, ReadingKey, TracedEvent};
-use crate::reader::ReadOptions;
+use crate::reader::{ReadOptions, TraceReader};
 use crate::record::TraceOp;
 use crate::table::{FORMATS, format_named};
 
@@ -73,7 +76,34 @@ pub struct ReadingError {
     pub what: String,
 }
 
+/// Why a trace cannot be opened as it was stated.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceOpenError {
+    /// What was stated makes no sense, or not for this trace.
+    #[error(transparent)]
+    Reading(#[from] ReadingError),
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+}
+
 impl TraceReading {
+    /// Opens traces as one; in this format, if that is stated.
+    ///
+    /// # Errors
+    /// They cannot be read, or something was stated that they do not take.
+    ///
+    /// # Panics
+    /// There is none: our own mistake.
+    pub fn open(
+        &self,
+        paths: &[PathBuf],
+        format: Option<&'static Format>,
+    ) -> Result<TraceReader, TraceOpenError> {
+        let reader = TraceReader::open_all(paths, &self.options(format)?)?;
+        self.without_effect(&reader.formats()).map_or(Ok(reader), |error| Err(error.into()))
+    }
+
     /// The same for [`crate::TraceReader`], of a trace in this format, if that is stated.
     ///
     /// # Errors
@@ -114,7 +144,7 @@ impl TraceReading {
     }
 
     /// The first stated option that traces of these formats do not take.
-    pub fn without_effect(&self, formats: &[&'static Format]) -> Option<ReadingError> {
+    fn without_effect(&self, formats: &[&'static Format]) -> Option<ReadingError> {
         let stated = [
             (ReadingKey::Op, self.op.is_some()),
             (ReadingKey::Block, self.block.is_some()),

@@ -34,6 +34,11 @@ pub(crate) trait RequestSource: Send {
     /// Other events than requests.
     fn events(&self) -> Option<EventCounts>;
 
+    /// Writes so far that stand for commands which write one block again and again.
+    fn repeated(&self) -> u64 {
+        0
+    }
+
     /// Requests come in the order in which they were answered, and have to be sorted by their times.
     fn by_completion(&self) -> bool {
         false

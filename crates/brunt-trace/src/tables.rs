@@ -94,6 +94,8 @@ pub(crate) struct TableFormat {
 
 pub(crate) enum TableRow {
     Request(BlockRequest),
+    /// A write that stands for a command which writes one block again and again.
+    Repeated(BlockRequest),
     /// Nothing that moves blocks.
     Other,
     /// Its device is one too many, or a number is none.
@@ -112,7 +114,8 @@ pub(crate) const TABLES: &[TableFormat] = &[
         format: folder(
             "requests",
             "requests of a result of `brunt run`",
-            "a device for each run; times are those at which requests were sent; requests that never were are passed over",
+            "a device for each run; times are those at which requests were sent; requests that never were are passed over; one \
+             that writes zeroes is a write",
         ),
         table: &RESULT_REQUESTS,
         rows: result_requests,
@@ -123,7 +126,7 @@ pub(crate) const TABLES: &[TableFormat] = &[
             "operations",
             "READ, WRITE and COMMIT of a captured trace, and SCSI's commands",
             "a device for each file or logical unit; response times end with the answer's last byte; a request for each \
-             extent of UNMAP; other operations are passed over",
+             extent of UNMAP; a WRITE SAME that writes is a write of all its blocks; other operations are passed over",
         ),
         table: &CAPTURED,
         rows: captured::requests,
@@ -142,6 +145,7 @@ pub(crate) struct TableSource {
     reader: TableReader,
     details: CommandDetails,
     row: u64,
+    repeated: u64,
     /// Damaged parts that were told.
     parts: usize,
 }
@@ -151,7 +155,7 @@ impl TableSource {
         let captured = format.table.name == CAPTURED.name;
         let details = if captured { CommandDetails::open(root)? } else { CommandDetails::default() };
         let reader = TableReader::open(root, format.table)?;
-        Ok(TableSource { format, reader, details, row: 0, parts: 0 })
+        Ok(TableSource { format, reader, details, row: 0, repeated: 0, parts: 0 })
     }
 }
 
@@ -172,11 +176,15 @@ impl RequestSource for TableSource {
         if self.format.table.name == CAPTURED.name {
             self.details.advance(captured::commands_in(batch))?;
         }
-        let number = &mut self.row;
+        let (number, repeated) = (&mut self.row, &mut self.repeated);
         (self.format.rows)(batch, devices, &mut self.details, &mut |row| {
             *number += 1;
             match row {
                 TableRow::Request(request) => requests.push(request),
+                TableRow::Repeated(request) => {
+                    requests.push(request);
+                    *repeated += 1;
+                }
                 TableRow::Other => {}
                 TableRow::Damaged => damaged.push(DamagedRow { row: *number }),
             }
@@ -192,10 +200,17 @@ impl RequestSource for TableSource {
         None
     }
 
+    fn repeated(&self) -> u64 {
+        self.repeated
+    }
+
     fn by_completion(&self) -> bool {
         self.format.by_completion
     }
 }
+
+/// What a result calls requests that write zeroes without carrying them.
+const ZEROES: &str = "write-zeroes";
 
 fn op_named(name: &str) -> TraceOp {
     let all = [TraceOp::Read, TraceOp::Write, TraceOp::Flush, TraceOp::Unmap];
@@ -253,14 +268,19 @@ fn result_requests(
             each(TableRow::Other);
             continue;
         };
+        let zeroes = op == ZEROES;
         let request = || {
             let device = devices.index_of(format!("run {}", runs[row]).as_bytes())?;
             let (offset, len_bytes) = (u64::try_from(offsets[row]).ok()?, u32::try_from(lengths[row]).ok()?);
             let took = int(batch, "completed_ns", row).and_then(|completed| completed.checked_sub(sent));
-            let request = BlockRequest::new(time(sent)?, device, op_named(op), offset, len_bytes);
+            let op = if zeroes { TraceOp::Write } else { op_named(op) };
+            let request = BlockRequest::new(time(sent)?, device, op, offset, len_bytes);
             Some(BlockRequest { response_ns: count(took), ..request })
         };
-        each(made(request));
+        match made(request) {
+            TableRow::Request(request) if zeroes => each(TableRow::Repeated(request)),
+            row => each(row),
+        }
     }
 }
 

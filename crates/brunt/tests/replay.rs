@@ -257,6 +257,35 @@ fn devices_of_a_trace_go_to_their_targets() {
     assert!(written[..60 * 4096].chunks(4096).all(|block| block.iter().any(|byte| *byte != 0)));
     assert!(written[60 * 4096..].iter().all(|byte| *byte == 0));
 
+    // A target that is only read is opened read-only, whatever it holds and whatever is written elsewhere.
+    let path = folder.path().join("mixed.iolog");
+    let mut text = String::from("fio version 3 iolog\n0 /dev/a add\n0 /dev/b add\n");
+    for at in 0..20u64 {
+        let (device, action) = if at % 2 == 0 { ("a", "read") } else { ("b", "write") };
+        text += &format!("{} /dev/{device} {action} {} 4096\n", at * 100, at * 4096);
+    }
+    std::fs::write(&path, text).expect("a file");
+    let mixed = path.to_str().expect("a plain path");
+    let mut held = vec![0; 1 << 20];
+    // An ext4 file system by its magic number.
+    (held[1080], held[1081]) = (0x53, 0xef);
+    std::fs::write(&file, &held).expect("a file");
+    let read_only = format!("{to_file}?read_only=yes");
+    for read in [&to_file, &read_only] {
+        let mut command = brunt();
+        command.args(["--json", "replay", mixed, "--device", read, "--device", "/dev/b=memory:1MiB"]);
+        let answer = command.output().expect("the program runs");
+        let found = json(&String::from_utf8_lossy(&answer.stdout));
+        assert_eq!(found["fidelity"]["completed"], 20, "{read}: {found}");
+    }
+    assert_eq!(std::fs::read(&file).expect("a file"), held);
+    let written = to_file.replace("/dev/a=", "/dev/b=");
+    let said = refused(&["replay", mixed, "--device", "/dev/a=memory:1MiB", "--device", &written], 2);
+    assert!(said.contains("--overwrite"), "{said}");
+    let written = read_only.replace("/dev/a=", "/dev/b=");
+    let said = refused(&["replay", mixed, "--device", "/dev/a=memory:1MiB", "--device", &written], 2);
+    assert!(said.contains("read-only"), "{said}");
+
     let replay = |arguments: &[&str]| refused(&[&["replay", &trace], arguments].concat(), 2);
     for (arguments, said) in [
         (&["--device", "/dev/a"][..], "NAME=TARGET"),

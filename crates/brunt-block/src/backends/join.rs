@@ -90,11 +90,24 @@ pub struct JoinedBackend {
 }
 
 impl JoinedBackend {
-    /// Joins devices in this order. What is less than a block of the largest size is left out at their ends.
+    /// Joins devices in this order. What is less than a block of the largest size is left out at their ends. They are
+    /// read-only together if one of them is.
     ///
     /// # Errors
     /// See [`JoinedBackend::check`].
     pub fn new(members: Vec<Arc<dyn Backend>>) -> Result<JoinedBackend, JoinError> {
+        JoinedBackend::written_at(members, |_| true)
+    }
+
+    /// The same for whoever writes only to some of them, by their numbers: whether one that is only read is read-only does
+    /// not matter.
+    ///
+    /// # Errors
+    /// See [`JoinedBackend::check`].
+    pub fn written_at(
+        members: Vec<Arc<dyn Backend>>,
+        is_written: impl Fn(usize) -> bool,
+    ) -> Result<JoinedBackend, JoinError> {
         let infos: Vec<&DeviceInfo> = members.iter().map(|member| member.info()).collect();
         let (block_bytes, ends) = JoinedBackend::check(&infos)?;
         let end = *ends.last().expect("there is at least one");
@@ -112,7 +125,7 @@ impl JoinedBackend {
             physical_block_bytes: most(|info| info.physical_block_bytes),
             buffer_align: infos.iter().map(|info| info.buffer_align).max().unwrap_or(1),
             transfer_bytes_max: transfer / block_bytes * block_bytes,
-            read_only: infos.iter().any(|info| info.read_only),
+            read_only: infos.iter().enumerate().any(|(number, info)| info.read_only && is_written(number)),
             volatile_cache: infos.iter().any(|info| info.volatile_cache),
             unmap: infos.iter().all(|info| info.unmap),
             facts: remarks(|info| &info.facts),

@@ -25,9 +25,9 @@ mod window;
 
 use std::any::Any;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
-use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_block::{Backend, DeviceInfo, Health, RingConfig};
@@ -132,12 +132,13 @@ impl ReplayLoad {
         survey.can(info)
     }
 
-    /// Reads the trace, if that was not done yet, and says whether it changes what is on a device.
+    /// Reads the trace, if that was not done yet, and says whether it changes what is on a target.
     ///
     /// # Errors
     /// The trace cannot be read.
-    pub fn changes_data(&self) -> Result<bool, WorkloadError> {
-        Ok(self.survey()?.changes_data())
+    pub fn changes_target(&self, target: &str) -> Result<bool, WorkloadError> {
+        let survey = self.survey()?;
+        Ok(survey.changes_target(self.routes.number(target).unwrap_or(0)))
     }
 
     fn survey(&self) -> Result<Arc<Survey>, WorkloadError> {

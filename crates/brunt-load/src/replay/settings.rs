@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use brunt_core::Span;
-use brunt_trace::{FORMATS, ReadOptions, ReadingError, ReadingKey, TraceReading, format_named};
+use brunt_trace::{FORMATS, Format, ReadingError, ReadingKey, TraceReading, format_named};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -194,7 +194,7 @@ impl ReplaySettings {
             let known: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
             wrong("format", format!("{name} is not a format of traces; known are {}", known.join(", ")))?;
         }
-        self.read_options()?;
+        self.reading.options(self.stated_format()).map_err(wrong_reading)?;
         if !(self.speed > 0.0 && self.speed <= 1e6) {
             wrong("speed", format!("{} is not above 0 and at most 1000000", self.speed))?;
         }
@@ -213,12 +213,9 @@ impl ReplaySettings {
         Ok(())
     }
 
-    /// How the trace is opened.
-    ///
-    /// # Errors
-    /// The first key of `reading` that makes no sense.
-    pub(super) fn read_options(&self) -> Result<ReadOptions, WorkloadError> {
-        self.reading.options(self.format.as_deref().and_then(format_named)).map_err(wrong_reading)
+    /// The format of the trace, if that is stated.
+    pub(super) fn stated_format(&self) -> Option<&'static Format> {
+        self.format.as_deref().and_then(format_named)
     }
 }
 

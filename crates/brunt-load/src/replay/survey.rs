@@ -11,7 +11,7 @@ use brunt_block::{DeviceInfo, Op};
 use brunt_core::Size;
 use brunt_core::units::format_size;
 use brunt_result::OpKind;
-use brunt_trace::{Devices, ReadingKey, TraceError, TraceReader};
+use brunt_trace::{Devices, ReadingKey, TraceError, TraceOpenError, TraceReader};
 
 use super::digest::Digest;
 use super::place::{DeviceEnd, Extents, Layout};
@@ -30,6 +30,8 @@ pub(super) struct Survey {
     pub(super) writes: u64,
     pub(super) flushes: u64,
     pub(super) unmaps: u64,
+    /// Whether something on a target is changed, by its number.
+    changes_targets: Vec<bool>,
     /// Requests with a response time.
     pub(super) responses: u64,
     /// From the begin of the replayed part to the last request.
@@ -67,6 +69,10 @@ pub(super) struct ToldDevice {
     pub(super) digest: Digest,
 }
 
+/// A replay has no command of its own for them.
+const REPEATED: &str =
+    "repaired: one block written again and again (WRITE SAME, zeroes), sent as a write of all blocks";
+
 /// Devices that are told apart at the most.
 pub(super) const TOLD_MAX: usize = 16;
 
@@ -75,11 +81,11 @@ pub(super) type SurveyCell = Arc<OnceLock<Result<Arc<Survey>, WorkloadError>>>;
 
 /// Opens the trace as the settings say. A mistake is at the key `trace`, `format` or one of `reading`.
 pub(super) fn open(settings: &ReplaySettings) -> Result<TraceReader, WorkloadError> {
-    let reader = TraceReader::open_with(&settings.trace, &settings.read_options()?).map_err(unreadable)?;
-    match settings.reading.without_effect(&reader.formats()) {
-        None => Ok(reader),
-        Some(error) => Err(wrong_reading(error)),
-    }
+    let opened = settings.reading.open(std::slice::from_ref(&settings.trace), settings.stated_format());
+    opened.map_err(|error| match error {
+        TraceOpenError::Reading(error) => wrong_reading(error),
+        TraceOpenError::Trace(error) => unreadable(error),
+    })
 }
 
 /// Why a trace cannot be read, at the key that has to change.
@@ -132,6 +138,9 @@ impl Survey {
         let counted = selection.repaired.iter().map(|(why, count)| (format!("repaired: {why}"), *count));
         survey.rows.extend(counted);
         survey.repaired = !selection.repaired.is_empty();
+        if reader.ledger().repeated > 0 {
+            survey.rows.insert(REPEATED.into(), reader.ledger().repeated);
+        }
         if reader.ledger().damaged > 0 {
             survey.rows.insert("left out: not readable".into(), reader.ledger().damaged);
         }
@@ -175,6 +184,9 @@ impl Survey {
             Op::Flush => self.flushes += 1,
             Op::Unmap | Op::WriteZeroes => self.unmaps += 1,
         }
+        if !matches!(op, Op::Read | Op::Flush) {
+            self.changes_targets[usize::from(target)] = true;
+        }
         self.responses += u64::from(response_ns.is_some());
         self.span_ns = time_ns;
         if matches!(op, Op::Read | Op::Write) {
@@ -201,6 +213,9 @@ impl Survey {
             return;
         }
         self.devices[device].target = target;
+        if self.changes_targets.len() <= usize::from(target) {
+            self.changes_targets.resize(usize::from(target) + 1, false);
+        }
         if self.told.len() < TOLD_MAX {
             let name = (self.told.len() + 1 < TOLD_MAX).then(|| known.names()[device].clone());
             self.told.push(ToldDevice { name, target, requests: 0, digest: Digest::default() });
@@ -218,6 +233,11 @@ impl Survey {
     /// Whether it changes what is on a device.
     pub(super) fn changes_data(&self) -> bool {
         self.writes + self.unmaps > 0
+    }
+
+    /// Whether it changes what is on the target of this number.
+    pub(super) fn changes_target(&self, number: usize) -> bool {
+        self.changes_targets.get(number).copied().unwrap_or(false)
     }
 
     /// Whether all of it can go to this device.

@@ -35,7 +35,7 @@ const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 /// workload does the same with repetitions, sweeps, faults and a report.
 #[derive(clap::Args)]
 pub struct Replay {
-    /// The trace, plain, gzip or zstd
+    /// The trace, plain, gzip, zstd or xz
     trace: PathBuf,
     /// What it is replayed on: a path, null:SIZE, memory:SIZE, or another device URL
     #[arg(required_unless_present = "devices", conflicts_with = "devices")]
@@ -175,8 +175,9 @@ impl Subcommand for Replay {
         let names: Vec<String> = targets.iter().map(|target| target.name.clone()).collect();
         let load = ReplayLoad::new(workload, if named { &names } else { &[] });
         // What is wrong with the trace is found out before the device is opened for writing.
-        let changes = load.changes_data().map_err(|error| wrong(&error))?;
-        let on = open(&targets, changes, overwrite)?;
+        let changes = targets.iter().map(|target| load.changes_target(&target.name));
+        let changes: Vec<bool> = changes.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
+        let on = open(&targets, &changes, overwrite)?;
         for note in load.open(&on).map_err(failure)? {
             output.note(note);
         }
@@ -215,12 +216,13 @@ struct ReplayTarget {
     url: String,
 }
 
-/// Opens the targets, several as one. Those that hold something that would be overwritten are refused.
-fn open(targets: &[ReplayTarget], changes: bool, overwrite: bool) -> Result<LoadTarget, Failure> {
+/// Opens the targets, several as one: those that the trace changes for writing, the others read-only. Those that hold
+/// something that would be overwritten are refused.
+fn open(targets: &[ReplayTarget], changes: &[bool], overwrite: bool) -> Result<LoadTarget, Failure> {
     let mut members = Vec::with_capacity(targets.len());
-    for target in targets {
+    for (target, changes) in targets.iter().zip(changes) {
         let device = devices::open(&target.url, !changes)?;
-        if changes {
+        if *changes {
             devices::guard(device.as_ref(), overwrite, devices::OVERWRITE)?;
         }
         members.push(device);
@@ -228,7 +230,8 @@ fn open(targets: &[ReplayTarget], changes: bool, overwrite: bool) -> Result<Load
     if let [device] = members.as_slice() {
         return Ok(LoadTarget::of(Arc::clone(device)));
     }
-    let joined = JoinedBackend::new(members).map_err(|error| Failure::usage(format!("--device: {error}")))?;
+    let joined = JoinedBackend::written_at(members, |number| changes[number]);
+    let joined = joined.map_err(|error| Failure::usage(format!("--device: {error}")))?;
     Ok(LoadTarget { parts: joined.ranges(), ..LoadTarget::of(Arc::new(joined)) })
 }
 

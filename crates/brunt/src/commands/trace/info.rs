@@ -66,6 +66,10 @@ fn print(info: &TraceInfo, output: &Output) {
         };
         output.line(format_args!("backwards    {backwards} times are before the one before them ({order})"));
     }
+    if info.ledger.repeated > 0 {
+        let repeated = count(info.ledger.repeated);
+        output.line(format_args!("repeated     {repeated} writes were one block, written again and again"));
+    }
     if let Some(events) = info.ledger.events {
         let (merges, splits, others) = (count(events.merges), count(events.splits), count(events.others));
         output.line(format_args!("events       {merges} merges, {splits} splits, {others} other events"));

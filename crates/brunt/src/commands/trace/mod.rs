@@ -7,7 +7,7 @@ mod info;
 use std::path::PathBuf;
 
 use brunt_lake::LakeError;
-use brunt_trace::{FORMATS, ReadingError, TraceError, TraceReader, TraceReading, format_named};
+use brunt_trace::{FORMATS, TraceError, TraceOpenError, TraceReader, TraceReading, format_named};
 use brunt_unpack::PACKINGS;
 
 use super::Subcommand;
@@ -49,18 +49,11 @@ impl ReadArgs {
     /// Opens traces as one.
     fn open(&self, files: &[PathBuf]) -> Result<TraceReader, Failure> {
         let format = self.format.as_deref().and_then(format_named);
-        let options = self.stated.options(format).map_err(|error| wrong(&error))?;
-        let reader = TraceReader::open_all(files, &options).map_err(failure)?;
-        match self.stated.without_effect(&reader.formats()) {
-            None => Ok(reader),
-            Some(error) => Err(wrong(&error)),
-        }
+        self.stated.open(files, format).map_err(|error| match error {
+            TraceOpenError::Reading(error) => Failure::usage(format!("--{}: {error}", error.key)),
+            TraceOpenError::Trace(error) => failure(error),
+        })
     }
-}
-
-/// A mistake in how a trace is to be read, at its option.
-fn wrong(error: &ReadingError) -> Failure {
-    Failure::usage(format!("--{}: {error}", error.key))
 }
 
 impl Subcommand for Trace {
