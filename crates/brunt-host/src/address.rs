@@ -8,6 +8,13 @@ use std::str::FromStr;
 pub enum HostAddress {
     /// This machine, by an agent of its own: for trials, and to compare others with.
     Local,
+    /// By an agent that listens there, behind TLS.
+    Agent {
+        /// A DNS name or an IP address, as in the agent's certificate.
+        host: String,
+        /// Its TCP port.
+        port: u16,
+    },
     /// Through ssh, which starts the agent and ends it.
     Ssh {
         /// What ssh takes: `user@host`, or a name of its configuration.
@@ -43,7 +50,14 @@ impl FromStr for HostAddress {
                 }
                 Ok(HostAddress::Ssh { destination: destination.to_string() })
             }
-            _ => Err(wrong("write ssh:user@host, or local for this machine")),
+            Some(("agent", rest)) => {
+                let bare = |host: &str| host.trim_start_matches('[').trim_end_matches(']').to_string();
+                let parts = rest.rsplit_once(':').filter(|(host, _)| !bare(host).is_empty());
+                let parts = parts.and_then(|(host, port)| Some((bare(host), port.parse().ok()?)));
+                let (host, port) = parts.ok_or_else(|| wrong("write agent:host:port; [::1] for IPv6"))?;
+                Ok(HostAddress::Agent { host, port })
+            }
+            _ => Err(wrong("write ssh:user@host, agent:host:port, or local for this machine")),
         }
     }
 }
@@ -53,6 +67,8 @@ impl fmt::Display for HostAddress {
         match self {
             HostAddress::Local => f.write_str("local"),
             HostAddress::Ssh { destination } => write!(f, "ssh:{destination}"),
+            HostAddress::Agent { host, port } if host.contains(':') => write!(f, "agent:[{host}]:{port}"),
+            HostAddress::Agent { host, port } => write!(f, "agent:{host}:{port}"),
         }
     }
 }
@@ -63,8 +79,12 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_written() {
-        for text in ["local", "ssh:root@10.0.0.1", "ssh:node7"] {
+        for text in ["local", "ssh:root@10.0.0.1", "ssh:node7", "agent:node7:7420", "agent:[fe80::1]:1"] {
             assert_eq!(text.parse::<HostAddress>().unwrap().to_string(), text);
+        }
+        for text in ["agent:", "agent:node7", "agent::1", "agent:node7:99999"] {
+            let error = text.parse::<HostAddress>().unwrap_err().to_string();
+            assert!(error.contains("write agent:host:port"), "{error}");
         }
         for text in ["", "node7", "ssh:", "ssh:-oProxyCommand=x", "ssh:a b", "rsh:x", "local:1"] {
             let error = text.parse::<HostAddress>().unwrap_err().to_string();

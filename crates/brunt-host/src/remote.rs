@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufReader};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,7 @@ use crate::lines::keep_lines;
 use crate::session::{HostNews, HostSession, SessionError};
 use crate::ssh::{self, SshStart};
 use crate::stream::{MessageStream, StreamError, StreamState};
+use crate::tls::ControllerTls;
 
 /// An agent has so long to end after its controller; then ssh, or the process here, is killed.
 const END_TIME: Duration = Duration::from_secs(3);
@@ -43,6 +45,8 @@ pub struct ConnectOptions {
     pub far_program: Option<String>,
     /// Further arguments of agents that are started.
     pub arguments: Vec<String>,
+    /// Who we are, for agents that listen.
+    pub tls: Option<ControllerTls>,
     /// An agent has to greet in this time.
     pub connect_max: Duration,
     /// One that is asked and says nothing for so long is lost.
@@ -57,6 +61,21 @@ pub enum HostError {
     Os {
         /// "start ssh", for example.
         what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// An agent that listens wants to know who we are.
+    #[error(
+        "an agent that listens wants a certificate: name the controller's with --identity; 'brunt agent init' makes them"
+    )]
+    NoIdentity,
+    /// It does not listen there.
+    #[error("cannot connect to {host} port {port}: {source}")]
+    Connect {
+        /// A name or an address.
+        host: String,
+        /// Its port.
+        port: u16,
         /// Why.
         source: io::Error,
     },
@@ -225,7 +244,15 @@ impl RemoteHost {
                 command.args(["agent", "--stdio"]).args(&options.arguments);
                 let (mut process, output) = AgentProcess::spawn(command)?;
                 let stream = process.stream(output, &[])?;
-                (process, stream)
+                (Some(process), stream)
+            }
+            HostAddress::Agent { host, port } => {
+                let tls = options.tls.as_ref().ok_or(HostError::NoIdentity)?;
+                let socket = connect(host, *port, options.connect_max)
+                    .map_err(|source| HostError::Connect { host: host.clone(), port: *port, source })?;
+                let mut stream = MessageStream::sealed(socket, tls.seal(host).map_err(StreamError::from)?)?;
+                stream.greet(options.connect_max)?;
+                (None, stream)
             }
             HostAddress::Ssh { destination } => {
                 let program = options.far_program.as_deref();
@@ -233,14 +260,15 @@ impl RemoteHost {
                 if let Some(word) = words.into_iter().find(|word| !is_plain(word)) {
                     return Err(HostError::FarProgram(word.to_string()));
                 }
-                ssh::start(&SshStart {
+                let (process, stream) = ssh::start(&SshStart {
                     ssh: &options.ssh,
                     destination,
                     program,
                     version: &options.program,
                     arguments: &options.arguments,
                     time_max: options.connect_max,
-                })?
+                })?;
+                (Some(process), stream)
             }
         };
         let mut host = RemoteHost {
@@ -248,7 +276,7 @@ impl RemoteHost {
             program: String::new(),
             session: HostSession::default(),
             stream,
-            process: Some(process),
+            process,
             clock: Clock::Monotonic,
             monotonic: ClockTrack::default(),
             wall: ClockTrack::default(),
@@ -377,6 +405,18 @@ impl RemoteHost {
             None => HostError::Ended { status: None, lines: Vec::new() },
         }
     }
+}
+
+/// Connects to one of a host's addresses.
+fn connect(host: &str, port: u16, at_most: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, at_most) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// A word that a shell takes as it is.

@@ -1,17 +1,20 @@
 //! Frames over file descriptors: what one thread needs to hold a conversation without ever waiting for longer than it
-//! wants to. Pipes of ssh and of a child, or a socket.
+//! wants to. Pipes of ssh and of a child, or a socket behind TLS.
 //!
 //! The rule: neither side can make the other keep more than a frame and a bounded backlog. Who adds to a full backlog
 //! gets [`StreamError::Full`]; [`MessageStream::backlog`] says before whether something that may be dropped should be.
 
 use std::io;
+use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use brunt_result::message::{Decoder, FRAME_BYTES_MAX, FrameError, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+
+use crate::tls::{Seal, TlsError};
 
 /// What may wait to be sent: a frame of the largest and as much again.
 const BACKLOG_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
@@ -34,6 +37,15 @@ pub enum StreamError {
     /// The other side's bytes are no messages.
     #[error(transparent)]
     Frame(#[from] FrameError),
+    /// The other side is not who it has to be, or its bytes were changed.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// It has not shown who it is in this time.
+    #[error("the other side did not show a certificate within {0:?}")]
+    Slow(Duration),
+    /// It left before it had shown who it is.
+    #[error("the other side closed the connection before it showed a certificate")]
+    Left,
     /// The other side does not read.
     #[error("the other side reads too slowly: {0} bytes wait for it")]
     Full(usize),
@@ -55,6 +67,7 @@ pub enum StreamState {
 pub struct MessageStream {
     input: OwnedFd,
     output: OwnedFd,
+    seal: Option<Box<Seal>>,
     decoder: Decoder,
     outgoing: Vec<u8>,
     /// So much of its front was sent.
@@ -70,11 +83,44 @@ impl MessageStream {
         MessageStream {
             input,
             output,
+            seal: None,
             decoder: Decoder::default(),
             outgoing: Vec::new(),
             sent: 0,
             sent_bytes: 0,
             received_bytes: 0,
+        }
+    }
+
+    /// Over a socket, behind TLS. [`MessageStream::greet`] comes first.
+    pub(crate) fn sealed(socket: TcpStream, seal: Seal) -> Result<MessageStream, StreamError> {
+        let io = |source| StreamError::Io { what: "use the connection", source };
+        // Small messages go at once; a clock's question that waits for others is late.
+        socket.set_nodelay(true).and_then(|()| socket.set_nonblocking(true)).map_err(io)?;
+        let input = socket.try_clone().map_err(io)?;
+        Ok(MessageStream { seal: Some(Box::new(seal)), ..MessageStream::new(input.into(), socket.into()) })
+    }
+
+    /// Waits until both sides have shown who they are. Until then nothing is said.
+    ///
+    /// # Errors
+    /// The other side is a stranger, leaves, or takes longer.
+    pub(crate) fn greet(&mut self, at_most: Duration) -> Result<(), StreamError> {
+        let begin = Instant::now();
+        loop {
+            if let Some(seal) = &mut self.seal {
+                seal.take(&mut self.outgoing);
+            }
+            if self.seal.as_ref().is_none_or(|seal| !seal.is_greeting()) && self.backlog() == 0 {
+                return Ok(());
+            }
+            let left = at_most.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                return Err(StreamError::Slow(at_most));
+            }
+            if self.wait(left)? == StreamState::Closed {
+                return Err(StreamError::Left);
+            }
         }
     }
 
@@ -91,7 +137,15 @@ impl MessageStream {
         if self.backlog() > BACKLOG_BYTES_MAX - FRAME_BYTES_MAX {
             return Err(StreamError::Full(self.backlog()));
         }
-        encode(message, &mut self.outgoing)?;
+        match &mut self.seal {
+            None => encode(message, &mut self.outgoing)?,
+            Some(seal) => {
+                let mut plain = Vec::new();
+                encode(message, &mut plain)?;
+                seal.close(&plain);
+                seal.take(&mut self.outgoing);
+            }
+        }
         let mut ready = [PollFd::new(&self.output, PollFlags::OUT)];
         if poll_for(&mut ready, Duration::ZERO)? && ready[0].revents().contains(PollFlags::OUT) {
             self.write_some()?;
@@ -147,13 +201,29 @@ impl MessageStream {
             Ok(0) => Ok(StreamState::Closed),
             Ok(count) => {
                 self.received_bytes += count as u64;
-                self.decoder.push(&buffer[..count]);
+                self.decode(&buffer[..count])?;
                 Ok(StreamState::Heard)
             }
             Err(Errno::INTR | Errno::AGAIN) => Ok(StreamState::Quiet),
             Err(Errno::CONNRESET) => Ok(StreamState::Closed),
             Err(error) => Err(StreamError::Io { what: "read from the other side", source: error.into() }),
         }
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
+        let Some(seal) = &mut self.seal else {
+            self.decoder.push(bytes);
+            return Ok(());
+        };
+        let mut plain = Vec::new();
+        let opened = seal.open(bytes, &mut plain);
+        seal.take(&mut self.outgoing);
+        self.decoder.push(&plain);
+        if opened.is_err() {
+            // Why, for the other side; it may have gone.
+            let _ = self.write_some();
+        }
+        Ok(opened?)
     }
 
     fn write_some(&mut self) -> Result<(), StreamError> {

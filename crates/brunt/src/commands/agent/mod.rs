@@ -2,10 +2,13 @@
 //! hosts.
 
 mod clock;
+mod init;
+mod listen;
 mod reach;
 
 use std::io::IsTerminal;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use brunt_core::Span;
@@ -21,9 +24,10 @@ const LEASE_MAX: Duration = Duration::from_secs(3600);
 
 /// Work on this host for a controller elsewhere, or compare other hosts' clocks with this one's
 ///
-/// With --stdio it talks over its standard streams, as ssh starts it; a user has no need to. The agent of a
-/// controller that ends, or is not heard for the length of the lease, ends too and leaves nothing behind. 'clock'
-/// compares the clocks of other hosts with this machine's.
+/// With --stdio it talks over its standard streams, as ssh starts it; a user has no need to. With --listen it serves
+/// controllers that show a certificate of its authority; 'init' makes the certificates. What an agent does for a
+/// controller ends when that ends or is not heard for the length of the lease. 'clock' compares the clocks of other hosts
+/// with this machine's.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Agent {
@@ -36,6 +40,7 @@ pub struct Agent {
 #[derive(clap::Subcommand)]
 enum What {
     Clock(clock::ClockArgs),
+    Init(init::InitArgs),
 }
 
 #[derive(clap::Args)]
@@ -43,6 +48,14 @@ struct ServeArgs {
     /// Talk to the controller over standard input and output.
     #[arg(long)]
     stdio: bool,
+
+    /// Serve controllers at this address, behind TLS; port 0 picks a free one
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "stdio", requires = "identity")]
+    listen: Option<String>,
+
+    /// This host's identity, for --listen: a file of 'brunt agent init'
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    identity: Option<PathBuf>,
 
     /// End when the controller is not heard for this long, 2s to 1h.
     #[arg(long, value_name = "TIME", default_value = "10s")]
@@ -69,23 +82,37 @@ impl super::Subcommand for Agent {
             "brunt agent clock ssh:root@node7",
             "how far its clocks are from this machine's; nothing is installed there",
         ),
+        ("brunt agent init certificates node7", "certificates for node7 and its controller"),
+        (
+            "brunt agent --listen 0.0.0.0:7420 --identity agent-node7.pem",
+            "an agent on node7 for whoever has the controller's",
+        ),
         ("ssh node7 brunt agent --stdio", "what a controller runs to have an agent on node7"),
     ];
 
     fn run(self, output: &Output) -> Done {
         match self.what {
             Some(What::Clock(args)) => clock::run(&args, output),
+            Some(What::Init(args)) => init::run(&args, output),
+            None if self.serve.listen.is_some() => listen::run(&self.serve, output),
             None if self.serve.stdio => stdio(&self.serve, output),
-            None => Err(Failure::usage("neither --stdio nor clock").advise("see 'brunt agent --help'")),
+            None => Err(Failure::usage("neither --stdio nor --listen").advise("see 'brunt agent --help'")),
         }
+    }
+}
+
+impl ServeArgs {
+    fn config(&self) -> Result<AgentConfig, Failure> {
+        if !(LEASE_MIN..=LEASE_MAX).contains(&self.lease.0) {
+            return Err(Failure::usage(format!("--lease {}: write 2s to 1h", self.lease)));
+        }
+        Ok(AgentConfig { program: program(), lease: self.lease.0, clock_shift_ns: self.clock_shift_ns })
     }
 }
 
 /// Talks over standard input and output until the controller or its lease is gone.
 fn stdio(args: &ServeArgs, output: &Output) -> Done {
-    if !(LEASE_MIN..=LEASE_MAX).contains(&args.lease.0) {
-        return Err(Failure::usage(format!("--lease {}: write 2s to 1h", args.lease)));
-    }
+    let config = args.config()?;
     if args.remove_program {
         remove_program();
     }
@@ -98,7 +125,6 @@ fn stdio(args: &ServeArgs, output: &Output) -> Done {
         stream.try_clone_to_owned().map_err(|error| Failure::failed(format!("standard streams: {error}")))
     };
     let stream = MessageStream::new(own(input.as_fd())?, own(out.as_fd())?);
-    let config = AgentConfig { program: program(), lease: args.lease.0, clock_shift_ns: args.clock_shift_ns };
     match brunt_host::serve(stream, &config, output.interrupt_flag()) {
         Ok(AgentEnd::Closed | AgentEnd::Stopped) => Ok(()),
         Ok(AgentEnd::LeaseOver) => Err(Failure::failed(format!(

@@ -1,9 +1,10 @@
 //! How a command reaches other hosts: the flags that commands share which ask agents for something.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use brunt_core::Span;
-use brunt_host::{ConnectOptions, HostAddress};
+use brunt_host::{ConnectOptions, ControllerTls, HostAddress, Identity};
 
 use crate::cli::Failure;
 
@@ -13,7 +14,7 @@ const HOSTS_MAX: usize = 1000;
 /// Hosts and the way to them.
 #[derive(clap::Args)]
 pub struct ReachArgs {
-    /// Host: ssh:user@host, as for ssh itself, or local for this machine
+    /// Host: ssh:user@host, as for ssh itself; agent:host:port, which listens there; or local for this machine
     #[arg(required = true, value_name = "HOST")]
     hosts: Vec<String>,
 
@@ -24,6 +25,10 @@ pub struct ReachArgs {
     /// The brunt to run on hosts reached by ssh [default: the one in their path if it has this version, else a copy]
     #[arg(long, value_name = "PATH")]
     far_program: Option<String>,
+
+    /// The controller's identity, for agents that listen: a file of 'brunt agent init'
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
 
     /// Give up a host that is not reached within this time
     #[arg(long, value_name = "TIME", default_value = "30s")]
@@ -67,11 +72,15 @@ impl ReachArgs {
             }
         }
         let shift = self.clock_shift_ns.map(|shift| format!("--clock-shift-ns={shift}"));
+        let wrong = |error| Failure::usage(format!("--identity {error}"));
+        let identity = self.identity.as_ref().map(|file| Identity::read(file)).transpose().map_err(wrong)?;
+        let tls = identity.as_ref().map(ControllerTls::new).transpose().map_err(wrong)?;
         Ok(ConnectOptions {
             program: super::program(),
             ssh,
             far_program: self.far_program.clone(),
             arguments: shift.into_iter().collect(),
+            tls,
             connect_max: self.connect_timeout.0,
             silence_max: self.silence.0,
         })

@@ -1,0 +1,233 @@
+//! Who a controller or an agent is: a certificate, its key, and the authority that both sides believe, in one file.
+//! [`Authority`] makes them.
+//!
+//! The rule: a key's file is readable by its owner only, and nothing is ever overwritten.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// A longer file is no identity.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+/// The authority's file in its folder.
+const AUTHORITY: &str = "authority.pem";
+/// The controller's.
+const CONTROLLER: &str = "controller.pem";
+
+/// Why there is no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// A file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others may read the key.
+    #[error("{}: others may read it (mode {mode:03o}); run chmod 600, or make another if they did", path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It holds something else.
+    #[error("{}: not an identity: {what}; 'brunt agent init' makes them", path.display())]
+    Content {
+        /// Which.
+        path: PathBuf,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// Its parts do not fit together.
+    #[error("{}: cannot be used: {source}", path.display())]
+    Unusable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// A certificate could not be made.
+    #[error("{}: cannot make a certificate: {source}", path.display())]
+    Make {
+        /// Of which file.
+        path: PathBuf,
+        /// Why.
+        source: rcgen::Error,
+    },
+    /// A host's name cannot be a file's.
+    #[error("'{0}' is no name of a host: write its DNS name or its IP address")]
+    Host(String),
+}
+
+/// A certificate with its key and the authority that signed it.
+#[derive(Debug)]
+pub struct Identity {
+    path: PathBuf,
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+    authority: CertificateDer<'static>,
+}
+
+impl Identity {
+    /// Reads a file of `brunt agent init`.
+    ///
+    /// # Errors
+    /// It cannot be read, others may read it, or it holds something else.
+    pub fn read(path: &Path) -> Result<Identity, IdentityError> {
+        let text = read_private(path)?;
+        let wrong = |what| IdentityError::Content { path: path.to_path_buf(), what };
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+        let mut certificates = certificates.map_err(|_| wrong("a certificate is damaged"))?.into_iter();
+        let (Some(certificate), Some(authority), None) =
+            (certificates.next(), certificates.next(), certificates.next())
+        else {
+            return Err(wrong("it needs its own certificate and the authority's"));
+        };
+        let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| wrong("it has no private key"))?;
+        Ok(Identity { path: path.to_path_buf(), certificate, key, authority })
+    }
+
+    pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    pub(crate) fn authority(&self) -> &CertificateDer<'static> {
+        &self.authority
+    }
+
+    pub(crate) fn key(&self) -> PrivateKeyDer<'static> {
+        self.key.clone_key()
+    }
+
+    pub(crate) fn unusable(&self, source: rustls::Error) -> IdentityError {
+        IdentityError::Unusable { path: self.path.clone(), source }
+    }
+}
+
+/// The authority of some hosts and their controller, in a folder.
+pub struct Authority {
+    folder: PathBuf,
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    /// Opens the folder's authority, or makes it.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or what is in it is no authority.
+    pub fn in_folder(folder: &Path) -> Result<Authority, IdentityError> {
+        std::fs::create_dir_all(folder)
+            .map_err(|source| IdentityError::Io { path: folder.to_path_buf(), source })?;
+        let path = folder.join(AUTHORITY);
+        let make = |source| IdentityError::Make { path: path.clone(), source };
+        let params = authority_params().map_err(make)?;
+        let (key, pem) = if path.exists() {
+            let text = read_private(&path)?;
+            let wrong = |what| IdentityError::Content { path: path.clone(), what };
+            let text = String::from_utf8(text).map_err(|_| wrong("it is no text"))?;
+            let end = "-----END CERTIFICATE-----\n";
+            let pem = text.split_inclusive(end).next().filter(|pem| pem.ends_with(end));
+            let pem = pem.ok_or_else(|| wrong("it has no certificate"))?.to_string();
+            let key = KeyPair::from_pem(&text[pem.len()..]).map_err(|_| wrong("it has no private key"))?;
+            (key, pem)
+        } else {
+            let key = KeyPair::generate().map_err(make)?;
+            let pem = params.self_signed(&key).map_err(make)?.pem().replace("\r\n", "\n");
+            write_private(&path, &format!("{pem}{}", key.serialize_pem()))?;
+            (key, pem)
+        };
+        Ok(Authority { folder: folder.to_path_buf(), issuer: Issuer::new(params, key), pem })
+    }
+
+    /// Makes the controller's identity unless it is there; its file.
+    ///
+    /// # Errors
+    /// It cannot be made or written.
+    pub fn controller(&self) -> Result<PathBuf, IdentityError> {
+        let path = self.folder.join(CONTROLLER);
+        if !path.exists() {
+            let params = CertificateParams::new(Vec::new());
+            self.sign(&path, params, "Brunt controller", ExtendedKeyUsagePurpose::ClientAuth)?;
+        }
+        Ok(path)
+    }
+
+    /// Makes an agent's identity; its file.
+    ///
+    /// # Errors
+    /// There is one already, it cannot be made or written, or this is no name of a host.
+    pub fn agent(&self, host: &str) -> Result<PathBuf, IdentityError> {
+        let plain = |one: char| one.is_ascii_alphanumeric() || ".-:".contains(one);
+        if host.is_empty() || host.starts_with(['.', '-']) || !host.chars().all(plain) {
+            return Err(IdentityError::Host(host.to_string()));
+        }
+        let path = self.folder.join(format!("agent-{host}.pem"));
+        let params = CertificateParams::new(vec![host.to_string()]);
+        self.sign(&path, params, host, ExtendedKeyUsagePurpose::ServerAuth)?;
+        Ok(path)
+    }
+
+    fn sign(
+        &self,
+        path: &Path,
+        params: Result<CertificateParams, rcgen::Error>,
+        name: &str,
+        purpose: ExtendedKeyUsagePurpose,
+    ) -> Result<(), IdentityError> {
+        let make = |source| IdentityError::Make { path: path.to_path_buf(), source };
+        let mut params = params.map_err(make)?;
+        params.distinguished_name = common_name(name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        // An agent's key opens no other agent, and a controller's serves none.
+        params.extended_key_usages = vec![purpose];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().map_err(make)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(make)?;
+        write_private(path, &format!("{}{}{}", certificate.pem(), key.serialize_pem(), self.pem))
+    }
+}
+
+fn common_name(name: &str) -> DistinguishedName {
+    let mut names = DistinguishedName::new();
+    names.push(DnType::CommonName, name);
+    names
+}
+
+/// The same for every authority: its key tells it from others.
+fn authority_params() -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name = common_name("Brunt authority");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    Ok(params)
+}
+
+fn read_private(path: &Path) -> Result<Vec<u8>, IdentityError> {
+    let io = |source| IdentityError::Io { path: path.to_path_buf(), source };
+    let file = File::open(path).map_err(io)?;
+    let mode = file.metadata().map_err(io)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(IdentityError::Open { path: path.to_path_buf(), mode });
+    }
+    let mut text = Vec::new();
+    file.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(io)?;
+    Ok(text)
+}
+
+fn write_private(path: &Path, text: &str) -> Result<(), IdentityError> {
+    let io = |source| IdentityError::Io { path: path.to_path_buf(), source };
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(io)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io)
+}

@@ -1,0 +1,149 @@
+//! TLS 1.3 for a conversation, without I/O: bytes of the wire in, plain bytes out, and back. Both sides show a
+//! certificate of the same authority, or nothing is said.
+//!
+//! The rule: there is no other mode. No resumption, no early data, no older version; an agent's certificate does not serve a
+//! controller, nor the other way around.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use rustls::client::{ClientConnection, Resumption};
+use rustls::pki_types::ServerName;
+use rustls::server::{NoServerSessionStorage, ServerConnection, WebPkiClientVerifier};
+use rustls::{ClientConfig, Connection, RootCertStore, ServerConfig};
+
+use crate::identity::{Identity, IdentityError};
+
+/// Says on the wire what is spoken, so that a connection meant for something else is refused (RFC 7301).
+const PROTOCOL: &[u8] = b"brunt-agent/1";
+
+/// Why the other side is not believed.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// Its certificate, its version or its bytes are wrong, or it does not take ours.
+    #[error("TLS: {0}")]
+    Protocol(#[from] rustls::Error),
+    /// A host's name that no certificate can have.
+    #[error("'{0}' is no name of a host")]
+    Name(String),
+}
+
+/// What an agent shows and wants to see.
+#[derive(Clone, Debug)]
+pub struct AgentTls(Arc<ServerConfig>);
+
+/// What a controller shows and wants to see.
+#[derive(Clone, Debug)]
+pub struct ControllerTls(Arc<ClientConfig>);
+
+fn roots(identity: &Identity) -> Result<Arc<RootCertStore>, IdentityError> {
+    let mut roots = RootCertStore::empty();
+    roots.add(identity.authority().clone()).map_err(|source| identity.unusable(source))?;
+    Ok(Arc::new(roots))
+}
+
+impl AgentTls {
+    /// With an agent's identity.
+    ///
+    /// # Errors
+    /// Its parts do not fit together.
+    pub fn new(identity: &Identity) -> Result<AgentTls, IdentityError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots(identity)?, Arc::clone(&provider))
+            .build()
+            .map_err(|source| identity.unusable(rustls::Error::General(source.to_string())))?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .and_then(|builder| {
+                let builder = builder.with_client_cert_verifier(verifier);
+                builder.with_single_cert(vec![identity.certificate().clone()], identity.key())
+            })
+            .map_err(|source| identity.unusable(source))?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        Ok(AgentTls(Arc::new(config)))
+    }
+
+    pub(crate) fn seal(&self) -> Result<Seal, TlsError> {
+        Ok(Seal(ServerConnection::new(Arc::clone(&self.0))?.into()))
+    }
+}
+
+impl ControllerTls {
+    /// With a controller's identity.
+    ///
+    /// # Errors
+    /// Its parts do not fit together.
+    pub fn new(identity: &Identity) -> Result<ControllerTls, IdentityError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let believed = roots(identity)?;
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .and_then(|builder| {
+                let builder = builder.with_root_certificates(believed);
+                builder.with_client_auth_cert(vec![identity.certificate().clone()], identity.key())
+            })
+            .map_err(|source| identity.unusable(source))?;
+        config.resumption = Resumption::disabled();
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        Ok(ControllerTls(Arc::new(config)))
+    }
+
+    /// For a conversation with the agent of this name.
+    pub(crate) fn seal(&self, host: &str) -> Result<Seal, TlsError> {
+        let name = ServerName::try_from(host.to_string()).map_err(|_| TlsError::Name(host.to_string()))?;
+        Ok(Seal(ClientConnection::new(Arc::clone(&self.0), name)?.into()))
+    }
+}
+
+/// One side's part of a TLS connection.
+#[derive(Debug)]
+pub(crate) struct Seal(Connection);
+
+impl Seal {
+    /// Whether the sides do not know each other yet.
+    pub fn is_greeting(&self) -> bool {
+        self.0.is_handshaking()
+    }
+
+    /// Takes bytes of the wire; adds what they say. What TLS itself has to answer is in [`Seal::take`].
+    pub fn open(&mut self, mut wire: &[u8], plain: &mut Vec<u8>) -> Result<(), TlsError> {
+        while !wire.is_empty() {
+            // From memory, so that nothing fails but a full buffer, which is emptied below.
+            if self.0.read_tls(&mut wire).unwrap_or(0) == 0 {
+                let full = rustls::Error::General("bytes behind the end".to_string());
+                return Err(full.into());
+            }
+            self.0.process_new_packets()?;
+            read_all(&mut self.0.reader(), plain);
+        }
+        Ok(())
+    }
+
+    /// Takes what is to be said.
+    pub fn close(&mut self, plain: &[u8]) {
+        self.0.set_buffer_limit(None);
+        self.0.writer().write_all(plain).expect("memory without a limit");
+    }
+
+    /// Adds what is to go over the wire.
+    pub fn take(&mut self, wire: &mut Vec<u8>) {
+        while self.0.wants_write() {
+            self.0.write_tls(wire).expect("memory takes everything");
+        }
+    }
+}
+
+/// All that is there now; whether more may come does not matter here.
+fn read_all(reader: &mut impl Read, plain: &mut Vec<u8>) {
+    let mut part = [0; 16 << 10];
+    loop {
+        match reader.read(&mut part) {
+            Ok(0) => return,
+            Ok(count) => plain.extend_from_slice(&part[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}

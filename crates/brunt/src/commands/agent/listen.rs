@@ -1,0 +1,40 @@
+//! `brunt agent --listen`: an agent on a port, for controllers with a certificate.
+
+use brunt_host::{AgentListener, AgentTls, Identity};
+use serde_json::json;
+
+use super::ServeArgs;
+use crate::cli::{Done, Failure, Output};
+use crate::commands::target::address;
+
+/// Serves until Ctrl-C or SIGTERM.
+pub fn run(args: &ServeArgs, output: &Output) -> Done {
+    let config = args.config()?;
+    let (Some(listen), Some(identity)) = (&args.listen, &args.identity) else {
+        return Err(Failure::usage("--listen needs --identity").advise("'brunt agent init' makes identities"));
+    };
+    let at = address(listen).map_err(|failure| failure.prefixed("--listen "))?;
+    let identity = Identity::read(identity).map_err(|error| Failure::usage(format!("--identity {error}")))?;
+    let tls = AgentTls::new(&identity).map_err(|error| Failure::usage(format!("--identity {error}")))?;
+    let listener = AgentListener::bind(at, tls, config).map_err(|error| {
+        Failure::failed(format!("cannot listen on {at}: {error}"))
+            .advise("choose another address; port 0 picks a free port")
+    })?;
+    output.line(listener.address());
+    if output.is_json() {
+        // Standard output is for the one object at the end: the address goes beside it.
+        output.note(format!("listening on {}", listener.address()));
+    }
+    let stats = listener.run(output.interrupt_flag(), |what| output.note(what));
+    output.line(format_args!(
+        "{} conversations with controllers; {} strangers and {} connections too many refused",
+        stats.controllers, stats.strangers, stats.refused
+    ));
+    output.object(&json!({
+        "address": listener.address().to_string(),
+        "controllers": stats.controllers,
+        "strangers": stats.strangers,
+        "refused": stats.refused,
+    }));
+    Ok(())
+}
