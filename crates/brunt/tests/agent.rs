@@ -331,3 +331,115 @@ fn nothing_is_left_of_a_killed_controller() {
     until("processes are left on the host", || sshd.processes().is_empty());
     until("files are left on the host", || sshd.is_tidy());
 }
+
+/// `brunt probe … --json`: exit status and the object.
+fn probe(arguments: &[&str]) -> (Option<i32>, Value) {
+    let output = brunt().args(["probe", "--json", "--interval", "50ms"]).args(arguments).output().unwrap();
+    let object = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (output.status.code(), object)
+}
+
+/// Samples of hosts whose clocks are a quarter of an hour off have the times of this machine's clock.
+#[test]
+fn samples_of_hosts_are_on_one_time_line() {
+    let folder = TempDir::new().unwrap();
+    let here = ssh_to_here(folder.path(), "");
+    let begin = Instant::now();
+    let program = env!("CARGO_BIN_EXE_brunt");
+    let (status, found) = probe(&[
+        "local",
+        "ssh:far",
+        "--for",
+        "500ms",
+        "--only",
+        "cpu,memory",
+        "--clock-shift-ns=900000000000",
+        "--ssh",
+        &here,
+        "--far-program",
+        program,
+    ]);
+    let most = begin.elapsed().as_secs_f64();
+    assert_eq!(status, Some(0), "{found:#}");
+    for host in found["hosts"].as_array().unwrap() {
+        let samples = host["samples"].as_array().unwrap();
+        assert!(!samples.is_empty() && host["clock_error_ns"].as_u64().unwrap() < 1_000_000_000, "{host:#}");
+        let mut last = 0.0;
+        for sample in samples {
+            let [start, end] = ["start_s", "end_s"].map(|key| sample[key].as_f64().unwrap());
+            assert!(0.0 < start && start < end && end < most, "{start} to {end} of {most}");
+            assert!(end > last, "in order");
+            last = end;
+            let values = sample["values"].as_array().unwrap();
+            let probes: std::collections::BTreeSet<&str> =
+                values.iter().map(|value| value["probe"].as_str().unwrap()).collect();
+            assert!(
+                probes.contains("memory") && probes.iter().all(|name| ["cpu", "memory"].contains(name)),
+                "{probes:?}"
+            );
+        }
+    }
+    let output = brunt().args(["probe", "local", "--for", "300ms", "--interval", "100ms"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(" s  local  cpu ") && text.contains("available "), "{text}");
+    for wrong in [
+        &["local", "--interval", "1ms"][..],
+        &["local", "--only", "gpu"],
+        &["local", "local"],
+        &["local", "--json"],
+    ] {
+        let output = brunt().arg("probe").args(wrong).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+/// A host whose agent dies or freezes is lost and said so; what it had sent is kept, and the others go on.
+#[test]
+fn a_lost_host_is_reported_and_its_samples_are_kept() {
+    let folder = TempDir::new().unwrap();
+    let program = env!("CARGO_BIN_EXE_brunt");
+    let at = folder.path().display();
+    let check = |script: String, expected: &str| {
+        let file = folder.path().join("ssh");
+        std::fs::write(&file, format!("#!/bin/sh\nfor last; do :; done\n{script}\n")).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let ssh = file.display().to_string();
+        let arguments = [
+            "ssh:far",
+            "local",
+            "--for",
+            "15s",
+            "--silence",
+            "3s",
+            "--only",
+            "cpu",
+            "--ssh",
+            &ssh,
+            "--far-program",
+            program,
+        ];
+        let (status, found) = probe(&arguments);
+        let [far, local] = [0, 1].map(|index| &found["hosts"][index]);
+        assert_eq!(status, Some(1));
+        let said = far["error"].as_str().unwrap();
+        assert!(said.contains(expected), "{expected}: {said}");
+        assert!(!far["samples"].as_array().unwrap().is_empty(), "its samples are kept");
+        assert!(local["error"].is_null() && !local["samples"].as_array().unwrap().is_empty(), "{local:#}");
+    };
+    // Once it has sent samples.
+    let until_heard = format!(
+        "exec 3<&0; : >{at}/out; sh -c \"echo \\$\\$ >{at}/pid; $last\" <&3 | tee {at}/out &\n\
+         while [ $(wc -c <{at}/out) -lt 8000 ]; do sleep 0.05; done\n"
+    );
+    check(format!("{until_heard}kill -KILL $(cat {at}/pid); wait"), "connection ended");
+    let freeze = format!("{until_heard}kill -STOP $(cat {at}/pid); wait");
+    check(freeze, "nothing was heard of it for 3s");
+    // The frozen one ends when it wakes up.
+    let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap().trim().to_string();
+    assert!(Command::new("kill").args(["-CONT", &pid]).status().unwrap().success());
+    until("a frozen agent ends when it wakes up", || {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        state.is_empty() || state.contains(") Z ")
+    });
+}

@@ -15,6 +15,7 @@ mod import_fio;
 mod io;
 mod lab;
 mod man;
+mod probe;
 mod record;
 mod replay;
 mod report;
@@ -54,6 +55,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<analyze::Analyze>(),
     entry::<trace::Trace>(),
     entry::<replay::Replay>(),
+    entry::<probe::Probe>(),
     entry::<agent::Agent>(),
     entry::<bench::Bench>(),
     entry::<completions::Completions>(),

@@ -6,6 +6,8 @@ mod init;
 mod listen;
 mod reach;
 
+pub use reach::ReachArgs;
+
 use std::io::IsTerminal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;

@@ -1,0 +1,291 @@
+//! `brunt probe`: what hosts are doing, now, on one time line.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use brunt_core::units::format_size;
+use brunt_core::{Clock, Nanos, Span};
+use brunt_host::{ClockOffset, ConnectOptions, HostAddress, HostError, HostNews, RemoteHost};
+use brunt_probe::Probes;
+use brunt_result::event::{Sample, SampleValue};
+use serde_json::{Value, json};
+
+use super::agent::ReachArgs;
+use crate::cli::{Done, Failure, Output};
+
+/// Rounds about a host's clock before its first sample; then one with each interval or second, which is also how a host
+/// that is gone is noticed.
+const BURST: u32 = 16;
+const ASK: Duration = Duration::from_secs(1);
+/// Samples that wait to be printed; a terminal that stands still makes hosts wait, whose agents then drop and count.
+const WAITING_MAX: usize = 1000;
+/// The most samples of one JSON object.
+const SAMPLES_MAX: u64 = 1_000_000;
+
+/// Show what hosts are doing: processors, memory, network, disks, on one time line
+///
+/// Prints a line for each host and interval until Ctrl-C or --for. Times are this machine's: each host's clock is
+/// measured all the while, and the last lines say how well it is known. With --json every figure of every sample is
+/// in the object at the end.
+#[derive(clap::Args)]
+pub struct Probe {
+    #[command(flatten)]
+    reach: ReachArgs,
+
+    /// Interval of samples, 10ms to 1h
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    interval: Span,
+
+    /// How long; without it until Ctrl-C
+    #[arg(long = "for", value_name = "TIME")]
+    time: Option<Span>,
+
+    /// Only these probes: cpu, activity, memory, network, tcp, disk, pressure, process
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+/// What a host's thread tells.
+enum ProbeNews {
+    /// A sample, with its times on our clock.
+    Sample(Arc<Sample>),
+    /// For people.
+    Note(String),
+}
+
+/// A host at the end.
+struct ProbeEnd {
+    clock: Option<ClockOffset>,
+    counters: BTreeMap<String, u64>,
+    bytes: [u64; 2],
+}
+
+impl super::Subcommand for Probe {
+    const NAME: &'static str = "probe";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt probe ssh:node7 ssh:node8", "two hosts, each second; nothing is installed there"),
+        ("brunt probe local --interval 100ms --for 5s --only cpu,disk --json", "every figure, for a script"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        let (addresses, options) = (self.reach.addresses()?, self.reach.options()?);
+        let probes = Probes { interval: self.interval, only: self.only.clone() };
+        probes.check().map_err(|error| Failure::usage(format!("--{error}")))?;
+        if !probes.is_on() {
+            return Err(Failure::usage("--interval 0s: write 10ms to 1h"));
+        }
+        if output.is_json() && self.time.is_none() {
+            return Err(Failure::usage("--json prints its object at the end: say when, with --for"));
+        }
+        let plan =
+            ProbePlan { options, probes, time: self.time.map(|time| time.0), begin: Clock::Monotonic.now() };
+        let mut samples: Vec<Vec<Value>> = vec![Vec::new(); addresses.len()];
+        let mut left_out = 0;
+        let ends = std::thread::scope(|scope| {
+            let (sender, news) = sync_channel(WAITING_MAX);
+            let threads: Vec<_> = addresses
+                .iter()
+                .enumerate()
+                .map(|(index, address)| {
+                    let (plan, sender) = (&plan, sender.clone());
+                    scope.spawn(move || {
+                        watch(address, plan, output.interrupt_flag(), &|news| tell(&sender, index, news))
+                    })
+                })
+                .collect();
+            drop(sender);
+            let mut kept = 0;
+            for (index, news) in news {
+                match news {
+                    ProbeNews::Note(note) => output.note(format_args!("{}: {note}", addresses[index])),
+                    ProbeNews::Sample(sample) if output.is_json() => {
+                        kept += 1;
+                        if kept <= SAMPLES_MAX {
+                            samples[index].push(as_json(&sample, plan.begin))
+                        } else {
+                            left_out += 1
+                        }
+                    }
+                    ProbeNews::Sample(sample) => print(&addresses[index], &sample, plan.begin, output),
+                }
+            }
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("watching does not panic"))
+                .collect::<Vec<_>>()
+        });
+        finish(&addresses, ends, samples, left_out, output)
+    }
+}
+
+/// What all hosts' threads share.
+struct ProbePlan {
+    options: ConnectOptions,
+    probes: Probes,
+    time: Option<Duration>,
+    begin: Nanos,
+}
+
+fn tell(sender: &SyncSender<(usize, ProbeNews)>, index: usize, news: ProbeNews) {
+    // The other end is there as long as this thread is waited for.
+    let _ = sender.send((index, news));
+}
+
+fn watch(
+    address: &HostAddress,
+    plan: &ProbePlan,
+    stop: &AtomicBool,
+    tell: &dyn Fn(ProbeNews),
+) -> Result<ProbeEnd, HostError> {
+    let mut host = RemoteHost::connect(address, &plan.options)?;
+    let mut counters = BTreeMap::new();
+    for _ in 0..BURST {
+        host.clock_round(|_| {})?;
+    }
+    host.watch(plan.probes.interval.0, plan.probes.only.clone())?;
+    let clock = Clock::Monotonic;
+    let begin = clock.now();
+    // A sample's time may pass a little before it comes.
+    let grace = plan.probes.interval.0.mul_f64(0.5);
+    let end = plan.time.map_or(Nanos::MAX, |time| begin.after(time + grace));
+    let mut ask = begin;
+    while clock.now() < end && !stop.load(Ordering::Relaxed) {
+        let now = clock.now();
+        if now >= ask {
+            host.ask_clock()?;
+            ask = now.after(ASK);
+        }
+        let look = now.after(Duration::from_millis(50));
+        match host.hear(ask.min(end).min(look))? {
+            Some(HostNews::Sample(sample)) => {
+                let offset = host.monotonic().estimate(now).map(|estimate| estimate.offset);
+                match offset {
+                    Some(offset) => tell(ProbeNews::Sample(on_our_clock(&sample, address, offset))),
+                    None => tell(ProbeNews::Note(
+                        "its clock was set: a sample has no time and is left out".into(),
+                    )),
+                }
+            }
+            Some(HostNews::Note(note)) => tell(ProbeNews::Note(note)),
+            Some(HostNews::Counter(name, value)) => {
+                counters.insert(name, value);
+            }
+            _ => {}
+        }
+    }
+    let clock = host.monotonic().estimate(clock.now()).map(|estimate| estimate.offset);
+    Ok(ProbeEnd { clock, counters, bytes: host.bytes() })
+}
+
+/// The sample under the host's name, with its times on our clock.
+fn on_our_clock(sample: &Sample, address: &HostAddress, offset: ClockOffset) -> Arc<Sample> {
+    Arc::new(Sample {
+        host: address.to_string().into(),
+        start: offset.to_ours(sample.start),
+        end: offset.to_ours(sample.end),
+        values: sample.values.clone(),
+    })
+}
+
+/// Seconds since the command began; a sample may have begun before.
+fn seconds(at: Nanos, begin: Nanos) -> f64 {
+    (at.0 as f64 - begin.0 as f64) / 1e9
+}
+
+/// A sample in a line: the machine as a whole, and of its interfaces and disks those with the most to do.
+fn print(address: &HostAddress, sample: &Sample, begin: Nanos, output: &Output) {
+    let value = |probe: &str, instance: &str, metric: &str| {
+        let found =
+            |one: &&SampleValue| one.probe == probe && &*one.instance == instance && one.metric == metric;
+        sample.values.iter().find(found).map(|one| one.value)
+    };
+    let busiest = |probe: &str, metric: &str| {
+        let all = sample
+            .values
+            .iter()
+            .filter(|one| one.probe == probe && one.metric == metric && &*one.instance != "lo");
+        all.max_by(|one, other| one.value.total_cmp(&other.value)).map(|one| Arc::clone(&one.instance))
+    };
+    let percent = |value: f64| format!("{:.1} %", value * 100.0);
+    let rate = |value: f64| format!("{}/s", format_size(value.max(0.0) as u64));
+    let mut figures = Vec::new();
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            figures.push(format!("{name} {value}"));
+        }
+    };
+    add("cpu", value("cpu", "", "busy_share").map(percent));
+    add("iowait", value("cpu", "", "iowait_share").map(percent));
+    add("runnable", value("activity", "", "runnable_tasks").map(|count| format!("{count:.0}")));
+    add("available", value("memory", "", "available_bytes").map(|bytes| format_size(bytes as u64)));
+    if let Some(name) = busiest("network", "received_bytes_per_s") {
+        add(&format!("{name} in"), value("network", &name, "received_bytes_per_s").map(rate));
+        add("out", value("network", &name, "sent_bytes_per_s").map(rate));
+    }
+    add("retransmits", value("tcp", "", "retransmitted_segments_per_s").map(|count| format!("{count:.1}/s")));
+    if let Some(name) = busiest("disk", "busy_share") {
+        add(&name, value("disk", &name, "busy_share").map(percent));
+        add("read", value("disk", &name, "read_bytes_per_s").map(rate));
+        add("written", value("disk", &name, "written_bytes_per_s").map(rate));
+    }
+    output.line(format_args!("{:9.3} s  {address}  {}", seconds(sample.end, begin), figures.join("  ")));
+}
+
+fn as_json(sample: &Sample, begin: Nanos) -> Value {
+    let values: Vec<Value> = sample
+        .values
+        .iter()
+        .map(|one| json!({ "probe": one.probe, "instance": &*one.instance, "metric": one.metric, "value": one.value }))
+        .collect();
+    json!({ "start_s": seconds(sample.start, begin), "end_s": seconds(sample.end, begin), "values": values })
+}
+
+/// The last lines and the object: how well each host's clock is known, and what is missing.
+fn finish(
+    addresses: &[HostAddress],
+    ends: Vec<Result<ProbeEnd, HostError>>,
+    samples: Vec<Vec<Value>>,
+    left_out: u64,
+    output: &Output,
+) -> Done {
+    let (mut list, mut lost) = (Vec::new(), 0);
+    for ((address, end), samples) in addresses.iter().zip(ends).zip(samples) {
+        let mut entry = json!({ "host": address.to_string(), "samples": samples });
+        match end {
+            Ok(end) => {
+                match end.clock {
+                    Some(clock) => output
+                        .note(format_args!("{address}: times ± {:.3} ms", clock.error().as_secs_f64() * 1e3)),
+                    None => output.note(format_args!("{address}: its clock was set meanwhile")),
+                }
+                for (name, count) in &end.counters {
+                    output.note(format_args!("{address}: {name} {count}"));
+                }
+                entry["clock_error_ns"] = json!(end.clock.map(|clock| clock.error().as_nanos() as u64));
+                entry["counters"] = json!(end.counters);
+                entry["sent_bytes"] = json!(end.bytes[0]);
+                entry["received_bytes"] = json!(end.bytes[1]);
+            }
+            Err(error) => {
+                lost += 1;
+                output.note(format_args!("{address}: {error}"));
+                entry["error"] = json!(error.to_string());
+            }
+        }
+        list.push(entry);
+    }
+    if left_out > 0 {
+        output.note(format_args!("{left_out} samples are left out of the object: it would be too large"));
+    }
+    output.object(&json!({ "hosts": list, "samples_left_out": left_out }));
+    match lost {
+        0 => Ok(()),
+        lost => Err(Failure::failed(format!(
+            "{lost} of {} hosts were lost or could not be asked",
+            addresses.len()
+        ))),
+    }
+}
