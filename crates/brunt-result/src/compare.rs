@@ -2,7 +2,8 @@
 //! `brunt compare` prints it.
 //!
 //! The rule: only points with the same label are compared, and Holm's correction covers all metrics of all
-//! points, because a reader looks at all of them; two metrics that express the same fact count once.
+//! points, because a reader looks at all of them; two metrics that express the same fact count once. What only one
+//! of several jobs does is that job's line, and not repeated for all of them together.
 
 use std::collections::BTreeSet;
 
@@ -166,7 +167,12 @@ pub fn compare_summaries(a: &Summary, b: &Summary, margin: f64) -> (Vec<Line>, V
             }
         }
         if single.is_none() {
-            each_kind(point, other, &kinds, &mut compared);
+            let own = |op: &OpKind| {
+                let job = only_job(a, point, *op);
+                job.is_none() || job != only_job(b, other, *op)
+            };
+            let both = kinds[0].iter().copied().filter(|op| kinds[1].contains(op)).filter(own);
+            each_kind(point, other, both, &mut compared);
         }
         faults(point, other, &mut compared);
     }
@@ -194,13 +200,28 @@ fn complete(point: &PointSummary) -> impl Iterator<Item = &RunSummary> {
     point.runs.iter().filter(|run| run.is_complete())
 }
 
-/// Adds the response times of each kind of operation that both points made.
-fn each_kind(a: &PointSummary, b: &PointSummary, kinds: &[Vec<OpKind>; 2], compared: &mut Compared) {
-    for op in kinds[0].iter().filter(|op| kinds[1].contains(op)) {
+/// The job that did all operations of a kind which several jobs did together: its response times are theirs.
+fn only_job<'a>(summary: &'a Summary, all: &PointSummary, op: OpKind) -> Option<&'a str> {
+    let is_part = |point: &&PointSummary| point.part_of.as_ref() == Some(&all.label);
+    let mut jobs = summary.points.iter().filter(is_part).filter(|job| by_kind::kinds(job).contains(&op));
+    match (jobs.next(), jobs.next()) {
+        (Some(job), None) => Some(&job.label),
+        _ => None,
+    }
+}
+
+/// Adds the response times of these kinds of operations.
+fn each_kind(
+    a: &PointSummary,
+    b: &PointSummary,
+    kinds: impl Iterator<Item = OpKind>,
+    compared: &mut Compared,
+) {
+    for op in kinds {
         for KindFigure { name, get } in KIND_FIGURES {
-            let of = |point: &PointSummary| complete(point).filter_map(|run| get(run.op(*op)?)).collect();
+            let of = |point: &PointSummary| complete(point).filter_map(|run| get(run.op(op)?)).collect();
             let label = format!("{}, {op}", a.label);
-            let (op, unit, better) = (Some(*op), "us", Better::Lower);
+            let (op, unit, better) = (Some(op), "us", Better::Lower);
             let key = Key { label, op, is_part: true, metric: name, unit, better };
             compared.add(key, of(a), of(b));
         }
@@ -458,6 +479,53 @@ mod tests {
         assert_eq!(failed("unmap p99 worse by 10%"), ["disk w, unmap"]);
         assert_eq!(failed("read p99 worse by 10%"), Vec::<&str>::new());
         assert_eq!(failed("p99 worse by 10%"), Vec::<&str>::new(), "the total did not change");
+    }
+
+    /// The results of four runs of jobs at once, each with its name and how long its operations took.
+    fn jobs(jobs: &[(&str, &[(OpKind, f64)])]) -> Summary {
+        let point_of = |label: &str, ops: &[(OpKind, f64)]| {
+            let made = |variation: u32| {
+                let us = |us: f64| us * (1.0 + f64::from(variation) * 0.001);
+                run(ops.iter().map(|(kind, took)| op(*kind, 1000, us(*took))).collect())
+            };
+            point(label, (0..4).map(made).collect())
+        };
+        let all: Vec<(OpKind, f64)> = jobs.iter().flat_map(|(_, ops)| ops.iter().copied()).collect();
+        let mut points = vec![point_of("disk mixed", &all)];
+        points.extend(jobs.iter().map(|(name, ops)| PointSummary {
+            part_of: Some("disk mixed".into()),
+            ..point_of(&format!("disk mixed/{name}"), ops)
+        }));
+        Summary { points, ..empty() }
+    }
+
+    /// What one job alone does is its own line; Holm's correction and gates count it once.
+    #[test]
+    fn what_one_job_does_is_not_repeated_for_all() {
+        let made = |read: f64, write: f64| {
+            jobs(&[("reader", &[(OpKind::Read, read)]), ("writer", &[(OpKind::Write, write)])])
+        };
+        let (lines, _) = compare_summaries(&made(100.0, 300.0), &made(200.0, 300.0), MARGIN);
+        let labels: BTreeSet<&str> = lines.iter().map(|line| line.label.as_str()).collect();
+        assert_eq!(labels, ["disk mixed", "disk mixed/reader", "disk mixed/writer"].into());
+        assert_eq!(lines.len(), 3 * FIGURES.len());
+        let gate: FailIf = "read p99 worse by 10%".parse().unwrap();
+        let failed: Vec<&str> =
+            lines.iter().filter(|line| gate.fails(line)).map(|line| line.label.as_str()).collect();
+        assert_eq!(failed, ["disk mixed/reader"]);
+    }
+
+    /// Two jobs that read have their lines and a third one, of all reads.
+    #[test]
+    fn what_several_jobs_do_is_told_for_all() {
+        let one = jobs(&[
+            ("reader", &[(OpKind::Read, 100.0)]),
+            ("mixed", &[(OpKind::Read, 100.0), (OpKind::Write, 300.0)]),
+        ]);
+        let (lines, _) = compare_summaries(&one, &one, MARGIN);
+        let has = |label: &str| lines.iter().any(|line| line.label == label);
+        assert!(has("disk mixed, read") && has("disk mixed/mixed, read") && has("disk mixed/mixed, write"));
+        assert!(!has("disk mixed, write"));
     }
 
     #[test]
