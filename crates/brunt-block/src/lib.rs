@@ -12,6 +12,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod attempts;
 pub mod backends;
 #[allow(unsafe_code, reason = "page-aligned memory that is handed to the kernel and back")]
 pub mod buffer;

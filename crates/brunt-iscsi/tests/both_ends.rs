@@ -2,6 +2,8 @@
 //! on the medium, and a read brings those back. The medium is looked at behind the target's back.
 
 use std::collections::VecDeque;
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -144,4 +146,69 @@ fn several_connections_and_sessions() {
         check(&server, &memory, options, 1 << 20);
     }
     server.shutdown(Duration::from_secs(1));
+}
+
+/// Passes bytes between two sockets until either ends.
+fn join(near: TcpStream, far: TcpStream) {
+    for (mut from, mut to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(std::net::Shutdown::Both);
+        });
+    }
+}
+
+/// Connections of which those with these numbers, from 0, break in the middle of a login, as under losses.
+fn lossy(server: SocketAddr, broken: &'static [usize]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (number, socket) in listener.incoming().enumerate() {
+            let mut socket = socket.unwrap();
+            if broken.contains(&number) {
+                let _ = socket.read(&mut [0; 48]);
+            } else {
+                join(socket, TcpStream::connect(server).unwrap());
+            }
+        }
+    });
+    address
+}
+
+/// A login that breaks is tried again, which is counted beside what the device did; a second connection of a session as
+/// well. What the target refuses is not tried again.
+#[test]
+fn logins_outlive_a_broken_connection() {
+    let (server, _) = start();
+    let url = |at: SocketAddr, options: &str| format!("iscsi://{at}/iqn.2026-11.io.brunt:t0/0{options}");
+    let open = |url: &str| open_url_with(url, brunt_iscsi::BACKENDS, false);
+    let ring = Ring::new(RingConfig::default()).unwrap();
+    let check = |broken: &'static [usize], options: &str, retries: u64| {
+        let at = lossy(server.portals()[0], broken);
+        let backend = open(&url(at, options)).unwrap();
+        let device = backend.open(&ring, 1).unwrap();
+        let health = device.health();
+        assert_eq!(health.connect_retries, retries, "{broken:?}{options}: {health:?}");
+        if retries > 0 {
+            let note = health.note().unwrap();
+            assert!(
+                note.starts_with(&format!("attempts to connect repeated: {retries}, last: {at}")),
+                "{note}"
+            );
+            assert!(note.contains("failed during login"), "{note}");
+        }
+    };
+    check(&[], "", 0);
+    check(&[0], "", 1);
+    check(&[0, 1, 2], "", 3);
+    // The session's first connection stands when its second breaks: both are made again.
+    check(&[1], "?connections=2", 1);
+    let refused = server.stats().logins_refused;
+    let unknown = format!("iscsi://{}/iqn.2026-11.io.brunt:no/0", lossy(server.portals()[0], &[0]));
+    let error = open(&unknown).err().expect("there is no such target").to_string();
+    assert!(error.contains("no target of that name") && error.contains("2 attempts"), "{error}");
+    assert_eq!(server.stats().logins_refused, refused + 1);
+    let nobody = open(&url(lossy(server.portals()[0], &[0, 1, 2, 3, 4, 5, 6, 7]), ""));
+    let error = nobody.err().expect("all attempts break").to_string();
+    assert!(error.contains("failed during login") && error.contains("8 attempts"), "{error}");
 }

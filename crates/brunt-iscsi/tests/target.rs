@@ -232,6 +232,32 @@ fn ten_thousand_half_open_logins() {
     assert!(server.stats().logins_dropped > 9_000);
 }
 
+/// A login takes no longer than its limit, whether its peer says nothing, stops in the middle or trickles bytes; a
+/// session that is open does not notice.
+#[test]
+fn a_login_that_takes_too_long_is_ended() {
+    let server = target(&["memory:1MiB"], |config| config.login_timeout = Duration::from_millis(300));
+    let mut other = log_in(&server, 1);
+    let login = login_bytes(2);
+    let mut silent = connect(&server);
+    let mut half = connect(&server);
+    half.write_all(&login[..60]).unwrap();
+    let mut trickling = connect(&server);
+    // Bytes of a request that never ends: the target closes in the middle, whenever that is.
+    let mut sent = 0;
+    while sent < login.len() - 1 && trickling.write_all(&login[sent..=sent]).is_ok() {
+        sent += 1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for socket in [&mut silent, &mut half, &mut trickling] {
+        let ended = socket.read(&mut [0; 64]);
+        assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+        assert!(ended.map_err(|error| error.kind()) != Err(std::io::ErrorKind::WouldBlock), "still open");
+    }
+    assert!(server.stats().logins_dropped >= 3, "{:?}", server.stats());
+    assert_alive(&mut other);
+}
+
 /// Who runs a target hears who was refused and why, by name also when it asked for a target
 /// that is not here.
 #[test]
@@ -423,7 +449,7 @@ fn targets_are_apart() {
 /// for new connections is new at once.
 #[test]
 fn the_entrance_is_renewed() {
-    let server = target(&["memory:1MiB"], |_| ());
+    let server = target(&["memory:1MiB"], |config| config.login_timeout = Duration::from_secs(3600));
     let mut stays = log_in(&server, 1);
     let at = server.portals()[0];
     let renew = |portals: &[Portal], change: &dyn Fn(&mut TargetConfig)| {
@@ -436,6 +462,9 @@ fn the_entrance_is_renewed() {
     renew(&[loopback(), second.clone()], &|_| ());
     assert_eq!((server.portals()[0], server.portals().len()), (at, 2));
     let added = server.portals()[1];
+    let (mut late, login) = (connect_to(added), login_bytes(4));
+    late.write_all(&login[..60]).unwrap();
+    // Who came later is in: so the one before was accepted.
     let mut goes = log_in_at(added, 2);
     // As many sessions as are open, and no more.
     renew(&[loopback(), second.clone()], &|config| config.sessions_max = 2);
@@ -444,7 +473,13 @@ fn the_entrance_is_renewed() {
     assert_eq!(login_status(at, 3), Some(0x0207), "the digest is missing");
     assert_alive(&mut stays);
     assert_alive(&mut goes);
+    let before = server.stats();
     renew(&[loopback()], &|_| ());
+    // A login that is under way in a group that is no more does not get in.
+    late.write_all(&login[60..]).unwrap();
+    let status = receive(&mut late).map(|(bhs, _)| u16::from_be_bytes([bhs.rest[16], bhs.rest[17]]));
+    assert_eq!(status, Some(0x0301), "service unavailable");
+    assert_eq!(server.stats().sessions, before.sessions);
     while receive(&mut goes).is_some() {}
     assert!(TcpStream::connect(added).is_err(), "nobody listens there");
     assert!(std::net::TcpListener::bind(added).is_ok(), "the address is free");

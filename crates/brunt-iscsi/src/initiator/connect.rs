@@ -3,12 +3,13 @@
 //! when a lost session is to come back, so that the device's thread never waits.
 //!
 //! The one rule: what comes out is ready for full feature phase, with nothing unread in its
-//! sockets.
+//! sockets. What the network may have lost is attempted again and counted; what the target said is not.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use brunt_block::attempts::{Attempted, GaveUp, in_attempts};
 use brunt_block::table::OpenError;
 use brunt_block::{Buf, BufPool, DeviceError, RefusalKind};
 use brunt_core::{Clock, Nanos};
@@ -46,6 +47,10 @@ pub struct Established {
     pub attachment: Attachment,
     /// What the LUN is.
     pub facts: Facts,
+    /// Attempts that failed before it.
+    pub retries: u32,
+    /// Why the last of them failed.
+    pub trouble: Option<String>,
 }
 
 /// Why there is no session.
@@ -72,6 +77,16 @@ pub enum ConnectError {
     /// The LUN is not what we can use.
     #[error("{0}")]
     Lun(String),
+    /// Attempts did not help.
+    #[error("{last}; {attempts} attempts in {:.1} s", .time.as_secs_f64())]
+    GaveUp {
+        /// How many there were.
+        attempts: u32,
+        /// How long all took.
+        time: Duration,
+        /// Why the last one failed.
+        last: Box<ConnectError>,
+    },
 }
 
 impl ConnectError {
@@ -79,8 +94,26 @@ impl ConnectError {
     pub fn is_transient(&self) -> bool {
         match self {
             ConnectError::Login(_, error) => error.is_transient(),
+            ConnectError::GaveUp { last, .. } => last.is_transient(),
             // A target that is starting has its LUNs a little later than its portal.
             _ => true,
+        }
+    }
+
+    /// Whether the network may be to blame, so that another attempt at once may do better. What the other side said, it
+    /// would say again.
+    fn is_of_the_network(&self) -> bool {
+        match self {
+            // Refused, unreachable: the network had its answer.
+            ConnectError::Connect(_, error) => {
+                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+            }
+            ConnectError::Io(..) | ConnectError::Digest(..) => true,
+            ConnectError::Resolve(..)
+            | ConnectError::Login(..)
+            | ConnectError::Violation(..)
+            | ConnectError::Lun(_)
+            | ConnectError::GaveUp { .. } => false,
         }
     }
 }
@@ -91,15 +124,45 @@ impl From<ConnectError> for OpenError {
     }
 }
 
-/// Makes a session of `config.connections` connections and reads the LUN's facts.
+/// Makes a session of `config.connections` connections and reads the LUN's facts, in as many attempts as fit into the
+/// configuration's timeout. A session that the target has from an attempt before is reinstated: all have the same ISID.
 ///
 /// # Errors
 /// See [`ConnectError`].
-pub fn establish(
+pub fn establish(config: &InitiatorConfig, isid: [u8; 6]) -> Result<Established, ConnectError> {
+    let deadline = Instant::now() + config.timeout;
+    let once = |time| attempt(config, isid, time, deadline);
+    match in_attempts(config.timeout, ConnectError::is_of_the_network, once) {
+        Ok(Attempted { value, retries, trouble }) => {
+            Ok(Established { retries, trouble: trouble.map(|trouble| trouble.to_string()), ..value })
+        }
+        Err(GaveUp { last, attempts: 1, .. }) => Err(last),
+        Err(GaveUp { last, attempts, time }) => {
+            Err(ConnectError::GaveUp { attempts, time, last: Box::new(last) })
+        }
+    }
+}
+
+/// The same in one attempt, for those who have their own rule for the next one.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub fn establish_once(
     config: &InitiatorConfig,
     isid: [u8; 6],
     limit: Duration,
 ) -> Result<Established, ConnectError> {
+    attempt(config, isid, limit, Instant::now() + limit)
+}
+
+/// `time` is for each login; a LUN that is getting ready may take until `deadline`.
+fn attempt(
+    config: &InitiatorConfig,
+    isid: [u8; 6],
+    time: Duration,
+    deadline: Instant,
+) -> Result<Established, ConnectError> {
+    let soon = || deadline.min(Instant::now() + time);
     let login = LoginConfig {
         initiator_name: config.initiator.clone(),
         target_name: Some(config.target.clone()),
@@ -108,9 +171,9 @@ pub fn establish(
         wishes: config.wishes.clone(),
         isid,
     };
-    let deadline = Instant::now() + limit;
     let first_place = ConnectionPlace { cmd_sn: FIRST_CMD_SN, ..ConnectionPlace::default() };
-    let (wire, logged_in) = log_in(&config.address, &login, &first_place, deadline)?;
+    let (mut wire, logged_in) = log_in(&config.address, &login, &first_place, soon())?;
+    wire.deadline = deadline;
     let allowed = logged_in.params.max_connections;
     if allowed < config.connections {
         return Err(ConnectError::Lun(format!(
@@ -137,7 +200,7 @@ pub fn establish(
             cmd_sn: attachment.cmd_sn,
             session: Some(logged_in.params.clone()),
         };
-        let (wire, joined) = log_in(&address, &login, &place, deadline)?;
+        let (wire, joined) = log_in(&address, &login, &place, soon())?;
         attachment.connections.push((cid, joined.params, joined.exp_stat_sn));
         sockets.push(wire.socket);
     }
@@ -145,7 +208,7 @@ pub fn establish(
         let _ = socket.set_read_timeout(None);
         let _ = socket.set_write_timeout(None);
     }
-    Ok(Established { sockets, attachment, facts })
+    Ok(Established { sockets, attachment, facts, retries: 0, trouble: None })
 }
 
 /// The targets behind a portal (SendTargets).

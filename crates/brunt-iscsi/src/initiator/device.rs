@@ -87,7 +87,7 @@ impl Initiator {
     /// See [`ConnectError`].
     pub fn open(config: InitiatorConfig) -> Result<Initiator, ConnectError> {
         let isid = connect::random_isid();
-        let established = connect::establish(&config, isid, config.timeout)?;
+        let established = connect::establish(&config, isid)?;
         let facts = established.facts.clone();
         let params = &established.attachment.connections[0].1;
         let yes = |value| if value { "yes" } else { "no" };
@@ -162,7 +162,7 @@ impl Backend for Initiator {
                 Some(spare) => spare,
                 None => {
                     let isid = connect::random_isid();
-                    (isid, connect::establish(&self.config, isid, self.config.timeout)?)
+                    (isid, connect::establish(&self.config, isid)?)
                 }
             };
             links.push(SessionLink::new(self, ring, depth, isid, established)?);
@@ -234,6 +234,7 @@ impl Device for InitiatorDevice {
             health.retries += counts.replays + counts.unit_attentions + counts.busy;
             health.timeouts += counts.timeouts;
             health.reconnects += link.reconnects;
+            health.connect_retries += link.connect_retries;
             if let Some(trouble) = &link.trouble {
                 health.trouble = Some(trouble.clone());
             } else if let Some((status, sense)) = counts.last {
@@ -261,6 +262,8 @@ struct SessionLink {
     /// What the LUN was when it was opened.
     facts: Facts,
     reconnects: u64,
+    /// Attempts to log in that failed when it was opened.
+    connect_retries: u64,
     trouble: Option<String>,
 }
 
@@ -338,7 +341,8 @@ impl SessionLink {
             isid,
             facts,
             reconnects: 0,
-            trouble: None,
+            connect_retries: established.retries.into(),
+            trouble: established.trouble.clone(),
         };
         let now = Clock::Monotonic.now();
         link.bring_up(established, now).map_err(|error| {
@@ -349,7 +353,7 @@ impl SessionLink {
     }
 
     fn bring_up(&mut self, established: Established, now: Nanos) -> std::io::Result<()> {
-        let Established { sockets, attachment, facts } = established;
+        let Established { sockets, attachment, facts, .. } = established;
         let mut connections = Vec::with_capacity(sockets.len());
         for (socket, (_, params, _)) in sockets.into_iter().zip(&attachment.connections) {
             let stream = Stream::new(&self.ring, socket, RX_BYTES)?;
@@ -648,7 +652,7 @@ impl SessionLink {
                 let limit = self.config.timeout.min(left);
                 std::thread::spawn(move || {
                     // The device may be gone by then; then so is the receiver.
-                    let _ = sender.send(connect::establish(&config, isid, limit));
+                    let _ = sender.send(connect::establish_once(&config, isid, limit));
                     waker.wake();
                 });
                 self.state = LinkState::Connecting { answer, lost, backoff };

@@ -39,7 +39,7 @@ pub struct TargetConfig {
     pub sessions_max: usize,
     /// Connections that have not logged in; when there are more, the oldest goes.
     pub half_open_max: usize,
-    /// A login takes no longer.
+    /// A login takes no longer, however many bytes of it come.
     pub login_timeout: Duration,
     /// How silent initiators are looked after.
     pub keep_alive: KeepAlive,
@@ -120,6 +120,12 @@ impl fmt::Debug for Listener {
     }
 }
 
+/// Connections that have not logged in, unless it is set otherwise.
+const HALF_OPEN_MAX: usize = 256;
+/// How long a login may take, unless it is set otherwise: as long as open-iscsi waits for its answer
+/// (`node.conn[0].timeo.login_timeout`).
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
+
 impl Default for TargetConfig {
     fn default() -> TargetConfig {
         let mut wishes = Wishes::default();
@@ -129,8 +135,8 @@ impl Default for TargetConfig {
             discovery: None,
             wishes,
             sessions_max: 128,
-            half_open_max: 256,
-            login_timeout: Duration::from_secs(15),
+            half_open_max: HALF_OPEN_MAX,
+            login_timeout: LOGIN_TIMEOUT,
             // An initiator without its own thread for the connection (libiscsi's tools) answers when
             // its program calls it again: a minute's pause of the program is no dead peer.
             keep_alive: KeepAlive { idle: Duration::from_secs(30), patience: Duration::from_secs(90) },
@@ -252,6 +258,8 @@ impl TargetServer {
         let groups: Vec<u16> = open.portals().iter().map(|portal| portal.group).collect();
         let SharedTarget { table, entrance, .. } = &self.state.shared;
         table.set_sessions_max(config.sessions_max);
+        // Before the sessions of groups that are no more are looked for: nobody joins them after that.
+        table.set_groups(&groups);
         entrance.replace(config.entrance(open), || self.wake());
         self.dismiss(grace, |session| !groups.contains(&session.nexus().target_port));
     }

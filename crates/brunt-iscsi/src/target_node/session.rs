@@ -260,6 +260,8 @@ pub struct SessionTable {
 #[derive(Debug, Default)]
 struct Table {
     opened: u64,
+    /// Portal groups through which sessions come; `None`: through any.
+    groups: Option<Vec<u16>>,
     sessions: BTreeMap<u16, SessionEntry>,
     next_tsih: u16,
 }
@@ -284,6 +286,12 @@ impl SessionTable {
     /// Takes so many sessions from now on; those that are open stay.
     pub fn set_sessions_max(&self, sessions_max: usize) {
         self.sessions_max.store(sessions_max, Ordering::Relaxed);
+    }
+
+    /// Admits nobody from now on who came through a portal of another group, however far the login is; sessions that are
+    /// open stay.
+    pub fn set_groups(&self, groups: &[u16]) {
+        lock(&self.inner).groups = Some(groups.to_vec());
     }
 
     /// Sessions that are open.
@@ -476,6 +484,9 @@ impl Sessions for &SessionTable {
         // It may have been removed since its name was looked up.
         if candidate.target.as_ref().is_some_and(|target| self.directory.find(&target.name).is_none()) {
             return Err(code::NOT_FOUND);
+        }
+        if table.groups.as_ref().is_some_and(|groups| !groups.contains(&candidate.portal_group_tag)) {
+            return Err(code::SERVICE_UNAVAILABLE);
         }
         if candidate.tsih == 0 { self.open(&mut table, candidate) } else { self.join(&mut table, candidate) }
     }

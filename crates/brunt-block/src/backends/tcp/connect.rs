@@ -1,9 +1,7 @@
 //! Opens a connection to a sink: connects, greets, reads the greeting. Blocking, with a deadline for the whole;
 //! called when a device is opened.
 //!
-//! The one rule: a packet that the network loses costs another attempt, which is counted, not the run. A
-//! connection whose first SYN was lost starts with a retransmission timeout of seconds (RFC 6298, 5.7), so a lost
-//! greeting on it would be waited for much longer than a new connection takes.
+//! The one rule: what the network may have lost is attempted again ([`crate::attempts`]), what the other side said is not.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -11,13 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::TcpConfig;
 use super::frame::{FrameKind, HEADER_BYTES, Header, TRANSFER_BYTES_MAX};
-
-/// How long the first attempt may take; each further one twice as long as the one before.
-const FIRST_ATTEMPT: Duration = Duration::from_secs(3);
-/// Before the next attempt, where the last one failed at once.
-const PAUSE: Duration = Duration::from_millis(50);
-/// Attempts at most: with the times above more would not fit into any sensible time limit.
-const ATTEMPTS_MAX: u32 = 8;
+use crate::attempts::{Attempted, GaveUp, in_attempts};
 
 /// Why there is no connection to a sink.
 #[derive(Debug, thiserror::Error)]
@@ -72,30 +64,15 @@ pub(super) struct Connected {
 
 /// Connects within the configuration's timeout, in as many attempts as fit.
 pub(super) fn connect(config: &TcpConfig) -> Result<Connected, ConnectError> {
-    let start = Instant::now();
-    let deadline = start + config.timeout;
     let addresses: Vec<SocketAddr> =
         (config.host.as_str(), config.port).to_socket_addrs().map_err(ConnectError::Resolve)?.collect();
-    let (mut retries, mut trouble) = (0, None);
-    loop {
-        let attempt_time = FIRST_ATTEMPT * 2_u32.pow(retries);
-        let error = match attempt(config, &addresses, deadline.min(Instant::now() + attempt_time)) {
-            Ok(socket) => return Ok(Connected { socket, retries, trouble }),
-            Err(error) => error,
-        };
-        if !error.is_transient() {
-            return Err(error);
+    let once = |time| attempt(config, &addresses, Instant::now() + time);
+    match in_attempts(config.timeout, ConnectError::is_transient, once) {
+        Ok(Attempted { value: socket, retries, trouble }) => Ok(Connected { socket, retries, trouble }),
+        Err(GaveUp { last, attempts: 1, .. }) => Err(last),
+        Err(GaveUp { last, attempts, time }) => {
+            Err(ConnectError::GaveUp { attempts, time, last: Box::new(last) })
         }
-        let attempts = retries + 1;
-        if Instant::now() + PAUSE >= deadline || attempts == ATTEMPTS_MAX {
-            let time = start.elapsed();
-            return Err(match attempts {
-                1 => error,
-                _ => ConnectError::GaveUp { attempts, time, last: Box::new(error) },
-            });
-        }
-        std::thread::sleep(PAUSE);
-        (retries, trouble) = (attempts, Some(error));
     }
 }
 
