@@ -2,10 +2,12 @@
 //! requests are opened with it.
 //!
 //! The rule: which of them it is, its first bytes say, never its name; several packed files one after another are read
-//! as one.
+//! as one. Of a file that is cut, all that can be unpacked is read before the error.
 #![forbid(unsafe_code)]
 
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
+
+use lzma_rust2::{Action, Status, XzStream};
 
 /// How a file can be packed, for help texts.
 pub const PACKINGS: &str = "plain, gzip, zstd or xz";
@@ -34,11 +36,50 @@ pub fn unpacked(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Se
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(zstd::Decoder::new(whole)?),
         // The .xz file format, 2.1.1.1.
         [0xfd, b'7', b'z', b'X', b'Z', 0] => {
-            let buffered = BufReader::with_capacity(BUFFER_BYTES, whole);
-            Box::new(lzma_rust2::XzReader::new_mem_limit(buffered, true, XZ_MEMORY_KIB_MAX))
+            let packed = BufReader::with_capacity(BUFFER_BYTES, whole);
+            Box::new(Xz { packed, stream: XzStream::new_mem_limit(true, XZ_MEMORY_KIB_MAX) })
         }
         _ => Box::new(whole),
     })
+}
+
+/// An xz file, unpacked as its bytes come: a reader of whole chunks would lose the last one of a file that is cut, up to
+/// 2 MiB.
+struct Xz<R> {
+    packed: R,
+    stream: XzStream,
+}
+
+/// Bytes unpacked at a time: those before damage in the same piece are lost.
+const XZ_PIECE_BYTES: usize = 16 << 10;
+
+impl<R: BufRead> Read for Xz<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let room = into.len().min(XZ_PIECE_BYTES);
+        if room == 0 {
+            return Ok(0);
+        }
+        let into = &mut into[..room];
+        loop {
+            let packed = self.packed.fill_buf()?;
+            let is_all = packed.is_empty();
+            // What is unpacked already comes first, even if the file ends in the middle.
+            let mut step = self.stream.process(packed, into, Action::Run)?;
+            if is_all && step.bytes_produced == 0 && step.status == Status::Ok {
+                let cut = |error| io::Error::new(ErrorKind::UnexpectedEof, error);
+                step = self.stream.process(&[], into, Action::Finish).map_err(cut)?;
+            }
+            self.packed.consume(step.bytes_consumed);
+            let is_stuck = step.bytes_consumed == 0;
+            match (step.bytes_produced, step.status) {
+                (0, Status::StreamEnd) => return Ok(0),
+                (0, Status::Ok) if is_all => return Err(ErrorKind::UnexpectedEof.into()),
+                (0, Status::Ok) if is_stuck => return Err(ErrorKind::InvalidData.into()),
+                (0, Status::Ok) => {}
+                (produced, _) => return Ok(produced),
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -75,6 +116,45 @@ mod tests {
             assert_eq!(read(packed.clone()).unwrap(), text);
             let twice = [packed.clone(), packed].concat();
             assert_eq!(read(twice).unwrap(), [text.clone(), text.clone()].concat());
+        }
+    }
+
+    /// Text that does not pack well: many blocks and chunks.
+    fn noise(bytes: usize) -> Vec<u8> {
+        let mut state = 1u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8 & 0x3f
+        };
+        (0..bytes).map(|_| next()).collect()
+    }
+
+    /// Of a file that is cut in the middle, nearly half is read, whatever the size of reads; then comes the error.
+    #[test]
+    fn what_is_before_a_cut_is_read() {
+        let text = noise(4 << 20);
+        for (packed, least) in [
+            (gzip(&text), 0.49),
+            // A zstd block has 128 KiB.
+            (zstd::encode_all(text.as_slice(), 1).unwrap(), 0.46),
+            (xz(&text), 0.49),
+        ] {
+            for piece in [1 << 10, 1 << 20] {
+                let mut reader =
+                    unpacked(Box::new(Cursor::new(packed[..packed.len() / 2].to_vec()))).unwrap();
+                let (mut read, mut into) = (Vec::new(), vec![0; piece]);
+                let error = loop {
+                    match reader.read(&mut into) {
+                        Ok(0) => panic!("a cut file ends without an error"),
+                        Ok(count) => read.extend_from_slice(&into[..count]),
+                        Err(error) => break error,
+                    }
+                };
+                assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
+                assert!(text.starts_with(&read));
+                let share = read.len() as f64 / text.len() as f64;
+                assert!(share > least, "{:x?}: {share}", &packed[..4]);
+            }
         }
     }
 
