@@ -194,7 +194,8 @@ impl Map {
     pub fn count(&mut self, us: f64, requests: u64) {
         let row = (us.max(1e-3).log10() * ROWS_PER_DECADE).floor() as i32;
         if let Some(column) = self.columns.last_mut().filter(|_| requests > 0) {
-            *column.counts.entry(row).or_default() += requests;
+            let count = column.counts.entry(row).or_default();
+            *count = count.saturating_add(requests);
         }
     }
 

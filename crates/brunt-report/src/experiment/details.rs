@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use brunt_core::{Histogram, Nanos};
+use brunt_core::{COUNT_READ_MAX, Histogram, HistogramError, Nanos};
 use brunt_lake::{LakeError, read_table};
 use brunt_result::summary::{RunSummary, Summary};
 use brunt_result::tables::{environment, histograms, intervals, probes};
@@ -230,12 +230,19 @@ impl Details {
                 if count == 0 || trials.get(&runs[row]) != Some(&trial[row]) {
                     continue;
                 }
-                if let Some(point) = points.get(&runs[row]) {
-                    let response = self.response.entry(*point).or_default();
-                    if let Err(error) = response.record_bucket(Nanos(high[row] as u64), count) {
-                        refused.get_or_insert(error);
-                        continue;
+                let counted = match points.get(&runs[row]) {
+                    Some(point) => {
+                        let response = self.response.entry(*point).or_default();
+                        response.record_bucket(Nanos(high[row] as u64), count)
                     }
+                    None if count > COUNT_READ_MAX => {
+                        Err(HistogramError::TooMany { counted: 0, more: count })
+                    }
+                    None => Ok(()),
+                };
+                if let Err(error) = counted {
+                    refused.get_or_insert(error);
+                    continue;
                 }
                 let run = self.runs.get_mut(&(runs[row] as u32)).filter(|run| run.whole);
                 if let (Some(run), Some(origin)) = (run, origins.get(&runs[row])) {
@@ -357,7 +364,55 @@ fn told(known: &[(String, String, String)]) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_result::tables;
+    use brunt_lake::{TableWriter, WriterOptions};
+    use brunt_result::experiment::ExperimentSummary;
+    use brunt_result::summary::{FORMAT, PointSummary};
+    use brunt_result::{Outcome, Stopped, tables};
+
+    /// Buckets of counts that nobody can have counted are left out and reported, of runs whose distribution is shown and
+    /// of others; the rest of the table is read.
+    #[test]
+    fn buckets_that_nobody_can_have_counted_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer =
+            TableWriter::create(folder.path(), &histograms::TABLE, WriterOptions::default()).unwrap();
+        let mut put = |run: u64, high: u64, responses: i64| {
+            let times = writer.rows().row().count(run).count(0).count(0).count(1_000_000_000);
+            times.text("read").count(high).count(high).int(responses).count(0).end();
+        };
+        for run in [0, 1] {
+            put(run, 1000, 7);
+            put(run, 2000, i64::MAX);
+            put(run, 2000, -1);
+            put(run, 3000, 5);
+        }
+        writer.finish().unwrap();
+        let outcome = Outcome { stopped: Stopped::Done, ..Outcome::interrupted() };
+        let shown =
+            PointSummary { runs: vec![RunSummary::of(&outcome, 0, 0, 1, None)], ..Default::default() };
+        let summary = Summary {
+            format: FORMAT,
+            brunt: String::new(),
+            complete: true,
+            trouble: None,
+            experiment: ExperimentSummary::default(),
+            points: vec![shown],
+        };
+        let (zeros, runs) = (HashMap::from([(0, 0), (1, 0)]), [0, 1].map(|run| (run, RunDetails::new(8))));
+        let mut details = Details { runs: runs.into(), ..Details::default() };
+        let damaged = details.read_histograms(folder.path(), &summary, &zeros, &zeros).unwrap();
+        let said: Vec<String> = damaged.iter().map(LakeError::to_string).collect();
+        assert!(
+            matches!(&said[..], [one] if one.contains("histograms") && one.contains("at most")),
+            "{said:?}"
+        );
+        assert_eq!(details.response[&0].count(), 12);
+        let of_map = |run: u32| {
+            let heat = details.runs[&run].map.heat().expect("a map");
+            heat.cells.chunks(3).map(|cell| cell[2]).sum::<u64>()
+        };
+        assert_eq!([0, 1].map(of_map), [12u64, 12]);
+    }
 
     /// The columns that stand for losses are those of the table, all of them.
     #[test]
