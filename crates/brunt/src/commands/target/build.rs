@@ -7,8 +7,6 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brunt_block::socket::SocketOptions;
-use brunt_core::Size;
 use brunt_iscsi::chap::{ChapUser, Credentials};
 use brunt_iscsi::scsi::{AccessState, Alua, LogicalUnit, PortGroup};
 use brunt_iscsi::target_node::{Portal, TargetConfig, chap_user};
@@ -224,12 +222,7 @@ pub fn portals(file: &TargetFile) -> Result<Vec<Portal>, Misplaced> {
 pub fn entrance(file: &TargetFile, config: &mut TargetConfig) -> Result<(), Misplaced> {
     config.portals = portals(file)?;
     config.sessions_max = usize::from(file.max_sessions.get());
-    config.sockets = SocketOptions {
-        send_buffer_bytes: file.send_buffer.map(|Size(bytes)| bytes as usize),
-        receive_buffer_bytes: file.receive_buffer.map(|Size(bytes)| bytes as usize),
-        congestion: file.congestion,
-        ..SocketOptions::default()
-    };
+    config.sockets = file.sockets().options();
     config.wishes.header_digest = file.header_digest.policy();
     config.wishes.data_digest = file.data_digest.policy();
     Ok(())

@@ -14,6 +14,7 @@ use brunt_study::experiment::{mistake_in, read_toml};
 use serde::Deserialize;
 
 use crate::cli::Failure;
+use crate::commands::sockets::Sockets;
 
 /// Longest file in bytes: 16,384 LUNs with room for their URLs.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -58,6 +59,16 @@ impl TargetFile {
             send_buffer: None,
             receive_buffer: None,
             congestion: None,
+        }
+    }
+
+    /// What it says of connections' sockets, as flags say it.
+    pub fn sockets(&self) -> Sockets {
+        let bytes = |size: Option<Size>| size.map(|Size(bytes)| bytes);
+        Sockets {
+            send_buffer: bytes(self.send_buffer),
+            receive_buffer: bytes(self.receive_buffer),
+            congestion: self.congestion,
         }
     }
 }

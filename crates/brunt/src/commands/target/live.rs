@@ -110,24 +110,25 @@ impl Live {
         let described = build::describe(file)?;
         let discovery = build::discovery(file)?;
         let renewal = Renewal::prepare(&self.server, &state.file, file)?;
-        let mut served = Vec::new();
-        let mut changes = Vec::new();
+        let (mut served, mut changes, mut ports_of) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (index, (entry, luns)) in file.targets.iter().zip(described).enumerate() {
             let users = build::users_of(entry).map_err(|failure| build::wrong(index, "chap", failure))?;
-            match state.targets.get(&entry.name) {
+            let live = state.targets.get(&entry.name);
+            let ports = live.map_or_else(|| renewal.ports.clone(), |live| live.renewed(&renewal));
+            match live {
                 None => {
-                    let target = serve(build::target(index, entry, luns, &renewal.ports)?, &self.output);
+                    let target = serve(build::target(index, entry, luns, &ports)?, &self.output);
                     served.push(target);
                 }
                 Some(live) => {
                     let before = state.file.targets.iter().find(|target| target.name == entry.name);
-                    let ports = live.renewed(&renewal);
                     let change = differences(index, entry, luns, before, (live, &ports))?;
                     let luns = Arc::clone(&live.luns);
                     served.push(ServedTarget { users, ..ServedTarget::new(&entry.name, Arc::clone(&luns)) });
                     changes.push((entry.name.clone(), luns, change));
                 }
             }
+            ports_of.insert(entry.name.clone(), ports);
         }
         let mut said = renewal.said.clone();
         let groups = renewal.ports.groups();
@@ -144,8 +145,7 @@ impl Live {
         let gone = state.targets.keys().filter(|name| !stays(name));
         said.extend(gone.map(|name| format!("{name} removed")));
         let targets = served.iter().map(|target| {
-            let before = state.targets.get(&target.name);
-            let ports = before.map_or_else(|| renewal.ports.clone(), |live| live.renewed(&renewal));
+            let ports = ports_of.remove(&target.name).expect("each target that is served has its ports");
             let live = LiveTarget { luns: Arc::clone(&target.luns), ports };
             (target.name.clone(), live)
         });
