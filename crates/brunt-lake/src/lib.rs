@@ -24,6 +24,7 @@ pub mod markdown;
 mod packing;
 pub mod reader;
 pub mod sizes;
+mod sums;
 pub mod table;
 pub mod words;
 pub mod writer;

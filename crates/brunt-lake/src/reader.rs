@@ -18,6 +18,7 @@ use crate::batch::Batch;
 use crate::cells::{Cells, Values};
 use crate::encode::{TABLE_KEY, physical};
 use crate::error::LakeError;
+use crate::sums::Sums;
 use crate::table::Table;
 
 /// Rows of a batch at most.
@@ -108,6 +109,9 @@ pub struct TableReader {
 struct Part {
     path: PathBuf,
     file: SerializedFileReader<File>,
+    /// The same file, and its checksums if it has some.
+    bytes: File,
+    sums: Option<Sums>,
     group: usize,
     /// A reader for each column of the table, and the rows of the group that are left.
     columns: Vec<Option<ColumnReader>>,
@@ -200,7 +204,10 @@ impl TableReader {
 
 impl Part {
     fn open(path: PathBuf, table: &'static Table) -> Result<Part, LakeError> {
-        let file = File::open(&path).map_err(LakeError::io(&path))?;
+        let bytes = File::open(&path).map_err(LakeError::io(&path))?;
+        let sums = Sums::read(&bytes).map_err(LakeError::io(&path))?;
+        let sums = sums.transpose().map_err(|changed| damaged(&path, changed))?;
+        let file = bytes.try_clone().map_err(LakeError::io(&path))?;
         let file = SerializedFileReader::new(file).map_err(|error| damaged(&path, error))?;
         let metadata = file.metadata().file_metadata();
         let named = metadata.key_value_metadata().into_iter().flatten().find(|pair| pair.key == TABLE_KEY);
@@ -223,7 +230,7 @@ impl Part {
                 return Err(malformed(&path, table, what));
             }
         }
-        Ok(Part { path, file, group: 0, columns: Vec::new(), left: 0 })
+        Ok(Part { path, file, bytes, sums, group: 0, columns: Vec::new(), left: 0 })
     }
 
     fn next_group(&mut self, table: &'static Table) -> Result<bool, LakeError> {
@@ -231,6 +238,7 @@ impl Part {
             return Ok(false);
         }
         let wrong = |error: ParquetError| damaged(&self.path, error);
+        let wrong_read = |error: std::io::Error| damaged(&self.path, error);
         let group = self.file.get_row_group(self.group).map_err(wrong)?;
         // The library would panic.
         let columns = group.metadata().columns();
@@ -248,6 +256,11 @@ impl Part {
         self.columns.clear();
         for column in table.columns {
             let index = schema.columns().iter().position(|found| found.name() == column.name);
+            if let (Some(sums), Some(index)) = (&self.sums, index) {
+                let (start, len) = columns[index].byte_range();
+                let same = sums.check(index, &self.bytes, start..start.saturating_add(len));
+                same.map_err(wrong_read)?.map_err(|changed| damaged(&self.path, changed))?;
+            }
             self.columns.push(index.map(|index| group.get_column_reader(index)).transpose().map_err(wrong)?);
         }
         self.left = u64::try_from(group.metadata().num_rows())
@@ -375,23 +388,47 @@ mod tests {
         assert_eq!(parts(folder.path(), &missing).unwrap(), Vec::<PartFile>::new());
     }
 
-    /// A damaged file is noted, is not one of this table, or gives other values; it never panics.
+    /// A damaged file is noted, or not one of this table, or gives the values that were written; it never panics.
     #[test]
     fn damage_is_noted() {
         let folder = table();
         let part = folder.path().join("t/part-000000.parquet");
         let whole = std::fs::read(&part).unwrap();
-        let mut refused = 0;
+        let mut unnoticed = 0;
         for at in 0..whole.len() {
             let mut flipped = whole.clone();
             flipped[at] ^= 1 << (at % 8);
             for damaged in [&whole[..at], &flipped[..]] {
                 std::fs::write(&part, damaged).unwrap();
-                refused +=
-                    usize::from(read_table(folder.path(), &OLD, |_| ()).is_ok_and(|bad| bad.is_empty()));
+                let mut rows = 0..1000;
+                let mut same = true;
+                let read = read_table(folder.path(), &OLD, |batch| {
+                    same &= batch.ints("a").iter().all(|a| rows.next() == Some(*a));
+                    same &= batch.texts("gone").all(|text| text == "some text");
+                });
+                if read.is_ok_and(|bad| bad.is_empty()) {
+                    assert!(same && rows.is_empty(), "byte {at} of {}: other values", whole.len());
+                    unnoticed += 1;
+                }
             }
         }
-        assert!(refused < whole.len(), "{refused} of {} were taken for good", 2 * whole.len());
+        // In words that say nothing of the values: the file's first one, and that there are sums.
+        assert!(unnoticed <= 16, "{unnoticed} of {} were taken for good", 2 * whole.len());
+    }
+
+    /// A part that an older version wrote has no checksums, and is read.
+    #[test]
+    fn a_part_without_sums_is_read() {
+        let folder = table();
+        let part = folder.path().join("t/part-000000.parquet");
+        let whole = std::fs::read(&part).unwrap();
+        let end = whole.windows(8).position(|eight| eight == b"BrntSum1").expect("there are sums") + 8;
+        // Those of two columns and of the footer, and their number.
+        let without = [&whole[..end - 8 - 4 - 3 * 8], &whole[end..]].concat();
+        std::fs::write(&part, without).unwrap();
+        let mut rows = 0;
+        assert!(read_table(folder.path(), &OLD, |batch| rows += batch.rows()).unwrap().is_empty());
+        assert_eq!(rows, 1000);
     }
 
     /// One bad part of three costs its own rows only, and is named.

@@ -1,0 +1,114 @@
+//! Checksums of a part, so that one whose bytes have changed is damaged, and never has other values: Parquet's pages have
+//! room for sums, which the library does not write, and its headers and footer have none.
+//!
+//! They stand between the last column and the footer, where no reader looks for anything:
+//!
+//! ```text
+//! PAR1 | columns | sum of each column, sum of the footer, number of columns, MAGIC | footer, its length, PAR1
+//! ```
+//!
+//! The rule: a part without them, which an older version wrote, is read all the same.
+
+use std::fs::File;
+use std::hash::Hasher;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use twox_hash::XxHash3_64;
+
+/// Says that there are sums.
+const MAGIC: &[u8; 8] = b"BrntSum1";
+/// A footer's length, and the file's last word.
+const TAIL_BYTES: usize = 8;
+/// A footer of more columns than any table has is none.
+const COLUMNS_MAX: usize = 4096;
+/// Read at a time to be summed.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// The sum of a column's bytes.
+pub(crate) fn sum(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
+/// Where the footer of a file with these last bytes begins.
+fn footer_start(tail: [u8; TAIL_BYTES], file_bytes: u64) -> Option<u64> {
+    let [a, b, c, d, ..] = tail;
+    file_bytes.checked_sub(TAIL_BYTES as u64 + u64::from(u32::from_le_bytes([a, b, c, d])))
+}
+
+/// Puts sums into a file that is complete without them; `columns` has those of its column chunks.
+pub(crate) fn insert(file: &mut Vec<u8>, columns: &[u64]) {
+    let tail = file.last_chunk().expect("a Parquet file ends with the length of its footer");
+    let footer = footer_start(*tail, file.len() as u64).expect("its footer is in it") as usize;
+    let mut gap = Vec::with_capacity(columns.len() * 8 + 20);
+    for sum in columns.iter().chain([&sum(&file[footer..])]) {
+        gap.extend_from_slice(&sum.to_le_bytes());
+    }
+    gap.extend_from_slice(&(columns.len() as u32).to_le_bytes());
+    gap.extend_from_slice(MAGIC);
+    file.splice(footer..footer, gap);
+}
+
+/// The sums of a file.
+#[derive(Debug)]
+pub(crate) struct Sums(Vec<u64>);
+
+/// That a file's bytes are not those that were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its {0} is not what was written (checksum)")]
+pub(crate) struct Changed(&'static str);
+
+impl Sums {
+    /// The sums that a file has, after its footer was held against its own; `None` if it has none.
+    pub fn read(file: &File) -> io::Result<Option<Result<Sums, Changed>>> {
+        let len = file.metadata()?.len();
+        let read = |at: u64, bytes: usize| -> io::Result<Option<Vec<u8>>> {
+            if at.checked_add(bytes as u64).is_none_or(|end| end > len) {
+                return Ok(None);
+            }
+            let mut read = vec![0; bytes];
+            file.read_exact_at(&mut read, at)?;
+            Ok(Some(read))
+        };
+        let head = MAGIC.len() + 4;
+        let Some(tail) = len.checked_sub(TAIL_BYTES as u64) else { return Ok(None) };
+        let Some(tail) = read(tail, TAIL_BYTES)? else { return Ok(None) };
+        let tail: [u8; TAIL_BYTES] = tail.try_into().expect("so many were read");
+        let Some(footer) = footer_start(tail, len) else { return Ok(None) };
+        let Some(at) = footer.checked_sub(head as u64) else { return Ok(None) };
+        let Some(head) = read(at, head)? else { return Ok(None) };
+        let (count, magic) = head.split_first_chunk::<4>().expect("so many were read");
+        if magic != MAGIC {
+            return Ok(None);
+        }
+        let count = u32::from_le_bytes(*count) as usize;
+        let sums = (count + 1) * 8;
+        let Some(at) = at.checked_sub(sums as u64).filter(|_| count <= COLUMNS_MAX) else { return Ok(None) };
+        let Some(bytes) = read(at, sums)? else { return Ok(None) };
+        let mut sums: Vec<u64> =
+            bytes.chunks_exact(8).map(|sum| u64::from_le_bytes(sum.try_into().expect("8 of 8"))).collect();
+        let of_footer = sums.pop();
+        let same = of_footer == Some(sum_of(file, footer..len)?);
+        Ok(Some(if same { Ok(Sums(sums)) } else { Err(Changed("footer")) }))
+    }
+
+    /// Holds a column's bytes against its sum.
+    pub fn check(&self, column: usize, file: &File, bytes: Range<u64>) -> io::Result<Result<(), Changed>> {
+        let same = self.0.get(column) == Some(&sum_of(file, bytes)?);
+        Ok(if same { Ok(()) } else { Err(Changed("data")) })
+    }
+}
+
+fn sum_of(file: &File, bytes: Range<u64>) -> io::Result<u64> {
+    let mut hasher = XxHash3_64::with_seed(0);
+    let mut piece = Vec::new();
+    let mut at = bytes.start;
+    while at < bytes.end {
+        piece.resize(usize::try_from(bytes.end - at).unwrap_or(usize::MAX).min(PIECE_BYTES), 0);
+        file.read_exact_at(&mut piece, at)?;
+        hasher.write(&piece);
+        at += piece.len() as u64;
+    }
+    Ok(hasher.finish())
+}
