@@ -1,10 +1,12 @@
 //! A page over HTTP/1.1, for as many as ask. The one rule: nobody who asks holds up anything else. Each has a thread and
-//! a few seconds; there are never more than a few, and the end of the program waits for none of them.
+//! a few seconds; there are never more than a few, and the end of the program waits for none of them. Where all places
+//! are taken, whoever has had one longest makes room: slow ones do not blind those who come after them.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,8 +18,12 @@ use crate::cli::Failure;
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Whoever has not asked and been answered after this is cut off.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Those who are answered at once; more are turned away.
+/// Those who are answered at once; more wait until one of them has been answered, or cut off.
 const CLIENTS_MAX: usize = 8;
+/// Nobody is cut off for others before this: so long a client waits for its place at most, for each who waits before it.
+const PLACE_LEAST: Duration = Duration::from_millis(100);
+/// How often it is looked whether there is a place.
+const PLACE_LOOK: Duration = Duration::from_millis(2);
 /// A longer request is none.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
@@ -31,7 +37,33 @@ pub struct Server {
 struct Shared {
     /// One at a time makes it.
     page: Mutex<Box<dyn Fn() -> String + Send>>,
-    clients: AtomicUsize,
+    /// Those who are being answered, in the order of their coming; some have gone.
+    places: Mutex<VecDeque<Weak<Place>>>,
+}
+
+/// A client's place: free when its thread is through.
+struct Place {
+    socket: TcpStream,
+    since: Instant,
+}
+
+impl Shared {
+    /// Gives up a place if none is free, to whoever has been there longest; `false` if that was not long enough yet.
+    fn make_room(&self) -> bool {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.retain(|place| place.strong_count() > 0);
+        if places.len() < CLIENTS_MAX {
+            return true;
+        }
+        let Some(longest) = places.front().and_then(Weak::upgrade) else { return true };
+        if longest.since.elapsed() < PLACE_LEAST {
+            return false;
+        }
+        // Its thread notices.
+        let _ = longest.socket.shutdown(Shutdown::Both);
+        places.pop_front();
+        true
+    }
 }
 
 impl Server {
@@ -47,12 +79,12 @@ impl Server {
         listener.set_nonblocking(true).map_err(cannot)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let shared = Arc::new(Shared { page: Mutex::new(Box::new(page)), clients: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared { page: Mutex::new(Box::new(page)), places: Mutex::default() });
         let work = move || {
             while !stopped.load(Ordering::Relaxed) {
                 let ready = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&LOOK));
                 match listener.accept() {
-                    Ok((socket, _)) => let_in(socket, &shared),
+                    Ok((socket, _)) => let_in(socket, &shared, &stopped),
                     // Out of descriptors, or the like: others may give some back.
                     Err(_) if ready.is_ok_and(|count| count > 0) => {
                         std::thread::sleep(Duration::from_millis(10));
@@ -75,31 +107,36 @@ impl Drop for Server {
     }
 }
 
-/// Gives a client its thread, or closes the connection where there is none to be had.
-fn let_in(socket: TcpStream, shared: &Arc<Shared>) {
-    if shared.clients.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
-        shared.clients.fetch_sub(1, Ordering::AcqRel);
-        return;
+/// Gives a client its place and its thread, or closes the connection where there is no thread to be had.
+fn let_in(socket: TcpStream, shared: &Arc<Shared>, stopped: &AtomicBool) {
+    while !shared.make_room() {
+        if stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        std::thread::sleep(PLACE_LOOK);
     }
-    let client = Client { shared: Arc::clone(shared), socket, deadline: Instant::now() + PATIENCE };
-    // Without a thread the client is dropped, which counts it down.
+    let now = Instant::now();
+    let place = Arc::new(Place { socket, since: now });
+    shared.places.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::downgrade(&place));
+    let client = Client { shared: Arc::clone(shared), place, deadline: now + PATIENCE };
+    // Without a thread the client is dropped, and its place with it.
     drop(std::thread::Builder::new().name("metrics client".into()).spawn(move || client.answer()));
 }
 
 struct Client {
     shared: Arc<Shared>,
-    socket: TcpStream,
+    place: Arc<Place>,
     deadline: Instant,
 }
 
 impl Client {
-    fn answer(mut self) {
+    fn answer(self) {
         // Whoever asked may have gone, or be too slow.
         let _ = self.exchange();
     }
 
-    fn exchange(&mut self) -> io::Result<()> {
-        self.socket.set_nonblocking(false)?;
+    fn exchange(&self) -> io::Result<()> {
+        self.place.socket.set_nonblocking(false)?;
         let (status, body) = match target_of(&self.request()?) {
             Some(target) if target.split('?').next() == Some("/metrics") => {
                 let page = self.shared.page.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,19 +152,19 @@ impl Client {
         );
         self.send(head.as_bytes())?;
         self.send(body.as_bytes())?;
-        self.socket.shutdown(Shutdown::Write)
+        self.place.socket.shutdown(Shutdown::Write)
     }
 
     /// Up to the empty line.
-    fn request(&mut self) -> io::Result<Vec<u8>> {
+    fn request(&self) -> io::Result<Vec<u8>> {
         let mut request = Vec::new();
         while !request.windows(4).any(|four| four == b"\r\n\r\n") {
             if request.len() >= REQUEST_BYTES_MAX {
                 return Err(ErrorKind::InvalidData.into());
             }
-            self.socket.set_read_timeout(Some(self.left()?))?;
+            self.place.socket.set_read_timeout(Some(self.left()?))?;
             let mut bytes = [0; 1024];
-            match self.socket.read(&mut bytes)? {
+            match (&self.place.socket).read(&mut bytes)? {
                 0 => return Err(ErrorKind::UnexpectedEof.into()),
                 count => request.extend_from_slice(&bytes[..count]),
             }
@@ -135,10 +172,10 @@ impl Client {
         Ok(request)
     }
 
-    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    fn send(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            self.socket.set_write_timeout(Some(self.left()?))?;
-            match self.socket.write(bytes)? {
+            self.place.socket.set_write_timeout(Some(self.left()?))?;
+            match (&self.place.socket).write(bytes)? {
                 0 => return Err(ErrorKind::WriteZero.into()),
                 count => bytes = &bytes[count..],
             }
@@ -150,12 +187,6 @@ impl Client {
     fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.shared.clients.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -223,5 +254,27 @@ mod tests {
         // It was there all the while.
         deaf.set_nonblocking(true).unwrap();
         assert!(deaf.read(&mut [0; 16]).is_ok_and(|count| count > 0));
+    }
+
+    /// Many who ask and do not read, or do not ask, are cut off for one who does.
+    #[test]
+    fn slow_clients_make_room() {
+        let (_server, at) = serve(|| "x".repeat(16 << 20));
+        let deaf = |_| {
+            let mut socket = TcpStream::connect(at).unwrap();
+            socket.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            socket
+        };
+        let silent = |_| TcpStream::connect(at).unwrap();
+        let slow: Vec<TcpStream> = (0..CLIENTS_MAX).map(deaf).chain((0..CLIENTS_MAX).map(silent)).collect();
+        for _ in 0..3 {
+            assert!(ask(at, "GET / HTTP/1.1\r\n\r\n").ends_with("see /metrics\n"));
+        }
+        // The last of them are there still: no more than had to were cut off.
+        let open = slow.iter().filter(|socket| {
+            socket.set_nonblocking(true).unwrap();
+            matches!((&**socket).read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+        });
+        assert!(open.count() > 0);
     }
 }
