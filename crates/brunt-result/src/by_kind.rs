@@ -44,17 +44,16 @@ pub fn over_runs(point: &PointSummary) -> Vec<KindOverRuns> {
     }
     let wider = wider(point);
     let figures = |op: OpKind| {
-        let over = |get: fn(&OpSummary, f64) -> Option<f64>| {
-            let runs = complete(point).filter_map(|run| get(run.op(op)?, run.measured_s.max(1e-9)));
+        let over = |get: fn(&OpSummary, &RunSummary) -> Option<f64>| {
+            let runs = complete(point).filter_map(|run| get(run.op(op)?, run));
             let estimate = Estimate::of(&runs.collect::<Vec<f64>>())?;
             let end = |end: f64| estimate.mean + (end - estimate.mean) * wider;
             Some(Estimate { low: estimate.low.map(end), high: estimate.high.map(end), ..estimate })
         };
         KindOverRuns {
             op,
-            requests_per_second: over(|op, seconds| Some(op.completed as f64 / seconds)),
-            bytes_per_second: over(|op, seconds| Some(op.bytes as f64 / seconds))
-                .filter(|_| op.moves_bytes()),
+            requests_per_second: over(|op, run| Some(run.requests_per_second_of(op))),
+            bytes_per_second: over(|op, run| Some(run.bytes_per_second_of(op))).filter(|_| op.moves_bytes()),
             response_mean_us: over(|op, _| latency(op.response, |times| times.mean_us)),
             response_p99_us: over(|op, _| latency(op.response, |times| times.p99_us)),
             service_p99_us: over(|op, _| latency(op.service, |times| times.p99_us)),

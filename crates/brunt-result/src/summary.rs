@@ -266,6 +266,12 @@ pub struct OpSummary {
     pub completed: u64,
     /// Bytes covered by these requests: transferred by reads and writes, deallocated by unmaps.
     pub bytes: u64,
+    /// Of `completed`, those that completed after the end of measuring: their latency counts, their throughput does not.
+    #[serde(default)]
+    pub late: u64,
+    /// Bytes of `late`.
+    #[serde(default)]
+    pub late_bytes: u64,
     /// Retries.
     pub retries: u64,
     /// Attempts that timed out.
@@ -328,9 +334,9 @@ impl Latencies {
 
 impl OpSummary {
     fn of(op: OpKind, figures: &OpFigures) -> OpSummary {
-        let OpFigures { completed, bytes, retries, timeouts, .. } = *figures;
+        let OpFigures { completed, bytes, late, late_bytes, retries, timeouts, .. } = *figures;
         let (response, service) = (Latencies::of(&figures.response), Latencies::of(&figures.service));
-        OpSummary { op, completed, bytes, retries, timeouts, response, service }
+        OpSummary { op, completed, bytes, late, late_bytes, retries, timeouts, response, service }
     }
 }
 
@@ -422,6 +428,21 @@ impl RunSummary {
         self.sum(|op| op.completed)
     }
 
+    /// Requests per second of one of its kinds: its part of the rate of all, so that the kinds add up to that.
+    pub fn requests_per_second_of(&self, op: &OpSummary) -> f64 {
+        let in_time = |op: &OpSummary| op.completed.saturating_sub(op.late);
+        part(self.requests_per_second, in_time(op), self.sum(in_time))
+    }
+
+    /// Bytes per second of one of its kinds, likewise; zero of a kind that moves none.
+    pub fn bytes_per_second_of(&self, op: &OpSummary) -> f64 {
+        let in_time = |op: &OpSummary| match op.op.moves_bytes() {
+            true => op.bytes.saturating_sub(op.late_bytes),
+            false => 0,
+        };
+        part(self.bytes_per_second, in_time(op), self.sum(in_time))
+    }
+
     /// Retries.
     pub fn retries(&self) -> u64 {
         self.sum(|op| op.retries)
@@ -431,6 +452,11 @@ impl RunSummary {
     pub fn timeouts(&self) -> u64 {
         self.sum(|op| op.timeouts)
     }
+}
+
+/// Of a whole, the part that `count` of `all` have.
+fn part(whole: f64, count: u64, all: u64) -> f64 {
+    whole * count as f64 / all.max(1) as f64
 }
 
 impl Summary {
@@ -542,12 +568,24 @@ pub(crate) mod tests {
         };
         let times = (completed > 0).then_some(same);
         let bytes = completed * 4096;
-        OpSummary { op, completed, bytes, retries: 0, timeouts: 0, response: times, service: times }
+        let (late, late_bytes, retries, timeouts) = Default::default();
+        OpSummary {
+            op,
+            completed,
+            bytes,
+            late,
+            late_bytes,
+            retries,
+            timeouts,
+            response: times,
+            service: times,
+        }
     }
 
     /// A complete run of two seconds.
     pub(crate) fn run(ops: Vec<OpSummary>) -> RunSummary {
         let completed: u64 = ops.iter().map(|op| op.completed).sum();
+        let bytes: u64 = ops.iter().filter(|op| op.op.moves_bytes()).map(|op| op.bytes).sum();
         RunSummary {
             repetition: 0,
             order: 0,
@@ -555,7 +593,7 @@ pub(crate) mod tests {
             stopped: Stopped::Done,
             measured_s: 2.0,
             requests_per_second: completed as f64 / 2.0,
-            bytes_per_second: 0.0,
+            bytes_per_second: bytes as f64 / 2.0,
             rate_found: None,
             trial: 0,
             response: ops.first().and_then(|op| op.response),
@@ -612,6 +650,25 @@ pub(crate) mod tests {
             phases: Vec::new(),
             runs,
         }
+    }
+
+    /// The rates of kinds add up to that of all, without what came after the end.
+    #[test]
+    fn kinds_add_up() {
+        let late = |op: OpSummary| OpSummary { late: 32, late_bytes: 32 * 4096, ..op };
+        let ops = [op(OpKind::Read, 832, 1.0), op(OpKind::Write, 232, 1.0), op(OpKind::Unmap, 132, 1.0)];
+        // 800, 200 and 100 in the two seconds.
+        let rates = (550.0, 500.0 * 4096.0);
+        let run = RunSummary {
+            requests_per_second: rates.0,
+            bytes_per_second: rates.1,
+            ..run(ops.map(late).to_vec())
+        };
+        let each: Vec<f64> = run.ops.iter().map(|op| run.requests_per_second_of(op)).collect();
+        assert_eq!(each, [400.0, 100.0, 50.0]);
+        let bytes: Vec<f64> = run.ops.iter().map(|op| run.bytes_per_second_of(op)).collect();
+        assert_eq!(bytes, [400.0 * 4096.0, 100.0 * 4096.0, 0.0]);
+        assert_eq!(part(1.0, 0, 0), 0.0);
     }
 
     #[test]

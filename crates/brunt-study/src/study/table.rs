@@ -62,7 +62,7 @@ pub fn table(summary: &Summary) -> Vec<String> {
             &width(point.response_p99_us),
             &or_dash(service_p99_us(&point.runs).map(|p99| p99.mean)),
         ]));
-        lines.extend(over_runs(point).iter().map(|kind| row(cells_of(kind).each_ref().map(String::as_str))));
+        lines.extend(of_kinds(point));
         lines.extend(imprecise(point).or_else(|| too_noisy(point)).map(|said| cut(&said)));
         if !point.ring.trials.is_empty() || point.ring.mode != RingMode::default() {
             let said = format!("  ring: {}, {}", point.ring.mode.name(), point.ring.why);
@@ -161,11 +161,18 @@ fn of_phase(phase: &PhaseOverRuns) -> Vec<String> {
     lines
 }
 
-/// The row of one kind of operation.
-fn cells_of(kind: &KindOverRuns) -> [String; 8] {
+/// The rows of a point's kinds of operations.
+fn of_kinds(point: &PointSummary) -> Vec<String> {
+    let indent = if point.phases.is_empty() { "  " } else { "    " };
+    let of_kind = |kind: &KindOverRuns| row(cells_of(kind, indent).each_ref().map(String::as_str));
+    over_runs(point).iter().map(of_kind).collect()
+}
+
+/// The row of one kind of operation, below the row that it is a part of.
+fn cells_of(kind: &KindOverRuns, indent: &str) -> [String; 8] {
     let mean = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.mean);
     [
-        format!("  {}", kind.op),
+        format!("{indent}{}", kind.op),
         mean(kind.requests_per_second).map_or("-".into(), |rate| format!("{rate:.0}")),
         width(kind.requests_per_second),
         or_dash(mean(kind.bytes_per_second).map(|bytes| bytes / 1e6)),
@@ -456,6 +463,7 @@ mod tests {
     #[test]
     fn phases_lead() {
         use brunt_result::degradation::PhaseKind;
+        use brunt_result::{Figures, OpKind, Outcome, Stopped};
         let estimate = |mean: f64| Some(Estimate { mean, low: Some(mean), high: Some(mean), runs: 4 });
         let phase = |kind, fault: &str, rate| PhaseOverRuns {
             kind,
@@ -464,6 +472,9 @@ mod tests {
             ..PhaseOverRuns::default()
         };
         let long = "a delay of the wide-area network";
+        let mut figures = Figures::of_kinds(&[OpKind::Read, OpKind::Write]);
+        (0..2).for_each(|slot| figures.at(slot).completed = 10);
+        let outcome = Outcome { figures, stopped: Stopped::Done, ..Outcome::interrupted() };
         let point = PointSummary {
             label: "disk".into(),
             requests_per_second: estimate(1555.0),
@@ -472,6 +483,7 @@ mod tests {
                 phase(PhaseKind::During, long, 111.0),
                 phase(PhaseKind::After, "", 2002.0),
             ],
+            runs: vec![RunSummary::of(&outcome, 0, 0, 1, None)],
             ..PointSummary::default()
         };
         let summary = Summary {
@@ -489,6 +501,12 @@ mod tests {
         };
         let order = ["disk", "before ", "during a delay", "111", "after ", "whole run "].map(place);
         assert!(order.is_sorted() && lines[place("whole run ")].contains("1555"), "{lines:#?}");
+        // Kinds of operations are parts of the whole run, not beside it.
+        assert!(
+            lines[place("whole run ")].starts_with("  whole")
+                && lines[place("read ")].starts_with("    read")
+        );
+        assert!(place("read ") > place("whole run "));
         assert!(lines[place("before ")].contains("2001") && lines[place("after ")].contains("2002"));
         assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:#?}");
     }
@@ -584,7 +602,7 @@ mod tests {
             response_p99_us: estimate(123_456.7),
             service_p99_us: None,
         };
-        let cells = cells_of(&kind);
+        let cells = cells_of(&kind, "  ");
         assert_eq!(cells, ["  get-attributes", "12345678", "50%", "-", "12.3", "123457", "50%", "-"]);
         let longest = brunt_result::op::TABLE.iter().map(|info| info.name.len()).max();
         assert!(longest.is_some_and(|name| name + 2 < LABEL));

@@ -370,8 +370,7 @@ fn in_brackets(kinds: impl ExactSizeIterator<Item = (OpKind, f64)>) -> String {
 pub fn run_line(info: &RunInfo, run: &RunSummary) -> String {
     let (done, all, rate) = (info.order + 1, info.runs, run.requests_per_second);
     let mut line = format!("[{done}/{all}] {}: {rate:.0} requests/s", info.label);
-    let seconds = run.measured_s.max(1e-9);
-    line += &in_brackets(run.ops.iter().map(|op| (op.op, op.completed as f64 / seconds)));
+    line += &in_brackets(run.ops.iter().map(|op| (op.op, run.requests_per_second_of(op))));
     if let Some(response) = run.response {
         line += &format!(", p99 {:.1} us", response.p99_us);
     }

@@ -40,7 +40,7 @@ pub fn run(_: &ListArgs, output: &Output) -> Done {
 
 fn print(state: &State, description: Option<&Description>, output: &Output) {
     let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + Duration::from_secs(state.since_s));
-    let age = format_duration(Duration::from_secs(age.unwrap_or_default().as_secs()));
+    let age = format_duration(Duration::from_secs(age.unwrap_or_default().as_secs().max(1)));
     let State { name, file, pid, .. } = state;
     output.line(format_args!("{name}: up for {age}, process {pid}, {}", file.display()));
     let Some(description) = description else {
