@@ -4,6 +4,8 @@
 
 use std::io;
 
+use rustix::process::Resource;
+
 use crate::link::LinkError;
 
 /// Why a lab does not stand.
@@ -102,6 +104,29 @@ impl LabError {
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> LabError {
         let what = what.into();
         move |source| LabError::System { what, source }
+    }
+}
+
+/// What helps against what the kernel said: for a limit of this process, one that is twice as high.
+pub fn remedy(error: &io::Error) -> String {
+    let twice = |resource| {
+        let limit = rustix::process::getrlimit(resource).current.unwrap_or(u64::MAX / 2);
+        limit.saturating_mul(2)
+    };
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => format!("raise the limit of open files: ulimit -n {}", twice(Resource::Nofile)),
+        Some(libc::EAGAIN) => {
+            format!("raise the limit of processes and threads: ulimit -u {}", twice(Resource::Nproc))
+        }
+        Some(libc::ENFILE) => "raise the system's limit of open files: sysctl -w fs.file-max".to_string(),
+        Some(libc::ENOMEM) => "leave more memory free; see dmesg".to_string(),
+        Some(libc::EPERM | libc::EACCES) => {
+            "run as root, or see what brunt doctor says is missing".to_string()
+        }
+        Some(libc::ESRCH) => "the process had ended by itself: see what it said before".to_string(),
+        _ => {
+            "run it again; brunt doctor shows what this machine lacks, dmesg what the kernel says".to_string()
+        }
     }
 }
 

@@ -71,7 +71,7 @@ pub enum FaultError {
         seen: String,
     },
     /// The machine does not allow it, with what to do about it.
-    #[error("{fault}: {what} ({source}){}", .advice.as_ref().map(|advice| format!("; {advice}")).unwrap_or_default())]
+    #[error("{fault}: {what} ({source}); {advice}")]
     Refused {
         /// [`Fault::describe`].
         fault: String,
@@ -80,7 +80,7 @@ pub enum FaultError {
         /// What the kernel said.
         source: std::io::Error,
         /// What would help.
-        advice: Option<String>,
+        advice: String,
     },
     /// `inject` twice, or `remove` without `inject`.
     #[error("{fault}: {what}")]
@@ -92,6 +92,14 @@ pub enum FaultError {
     },
 }
 
+impl FaultError {
+    /// The machine said no to `what`; with what usually helps against that.
+    pub fn refused(fault: String, what: impl Into<String>, source: std::io::Error) -> FaultError {
+        let advice = crate::remedy(&source);
+        FaultError::Refused { fault, what: what.into(), source, advice }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,14 +107,13 @@ mod tests {
     /// A refusal reads as one line with the cause and what to do.
     #[test]
     fn refusals_say_what_to_do() {
-        let refused = |advice: Option<&str>| FaultError::Refused {
+        let refused = |advice: &str| FaultError::Refused {
             fault: "memory hog, 1GiB".into(),
             what: "cannot lock".into(),
             source: std::io::Error::from_raw_os_error(libc::ENOMEM),
-            advice: advice.map(str::to_string),
+            advice: advice.to_string(),
         };
-        let text = refused(Some("raise ulimit -l")).to_string();
+        let text = refused("raise ulimit -l").to_string();
         assert!(text.starts_with("memory hog, 1GiB: cannot lock (") && text.ends_with("; raise ulimit -l"));
-        assert!(refused(None).to_string().ends_with(')'));
     }
 }

@@ -23,7 +23,7 @@ mod sys;
 mod wiring;
 
 pub use door::{Door, DoorError};
-pub use error::LabError;
+pub use error::{LabError, remedy};
 pub use fault::{Fault, FaultError, Proof};
 pub use faults::{LinkChange, Partition, TcpReset, available_memory};
 pub use host::Host;

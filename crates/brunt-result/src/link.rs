@@ -26,6 +26,14 @@ const LINE_HELD: f64 = 0.9;
 /// A link that was busy for more of its life than this was probably what held an experiment back.
 const BUSY_SHARE_MAX: f64 = 0.9;
 
+/// TCP connections that a direction of a link keeps account of; a host has 28 000 ports for them by default.
+pub const TCP_CONNECTIONS_MAX: usize = 65_536;
+
+/// A time as settings write it, in whole milliseconds, at least one.
+fn millis(nanos: u64) -> String {
+    format!("{}ms", (nanos / 1_000_000).max(1))
+}
+
 /// Packet counters of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -50,6 +58,12 @@ pub struct LinkCounts {
     pub fins_held: u64,
     /// Packets of TCP connections beyond the number that can be tracked; they passed unimpaired.
     pub tcp_untracked: u64,
+    /// Nanoseconds after which injected resets met more connections than can be tracked; 0 if they never did.
+    pub resets_full_nanos: u64,
+    /// FINs of these packets: they passed at once because more were delayed than can be tracked.
+    pub fins_untracked: u64,
+    /// Their delay as set, in nanoseconds; 0 without.
+    pub fins_full_nanos: u64,
     /// Packets dropped because the queue in front of the link was full.
     pub queue_full: u64,
     /// Packets delivered with a flipped bit.
@@ -107,6 +121,9 @@ impl LinkCounts {
             tcp_resets: since(|counts| counts.tcp_resets),
             fins_held: since(|counts| counts.fins_held),
             tcp_untracked: since(|counts| counts.tcp_untracked),
+            resets_full_nanos: self.resets_full_nanos,
+            fins_untracked: since(|counts| counts.fins_untracked),
+            fins_full_nanos: self.fins_full_nanos,
             queue_full: since(|counts| counts.queue_full),
             corrupted: since(|counts| counts.corrupted),
             duplicated: since(|counts| counts.duplicated),
@@ -178,12 +195,12 @@ impl LinkCounts {
             );
         }
         if self.tcp_untracked > 0 {
-            let untracked = self.tcp_untracked;
+            let (untracked, advice) = (self.tcp_untracked, self.fewer_connections());
             say(
                 VoidReason::LinkUntracked,
                 format!(
-                    "{untracked} packets {way} passed as if nothing were set: there were more TCP connections than a \
-                     link keeps account of"
+                    "{untracked} packets {way} passed as if nothing were set: there were more TCP connections than the \
+                     {TCP_CONNECTIONS_MAX} that a link keeps account of; {advice}"
                 ),
             );
         }
@@ -225,6 +242,18 @@ impl LinkCounts {
             );
         }
         trouble
+    }
+
+    /// What would have kept the connections of a direction few enough.
+    fn fewer_connections(&self) -> String {
+        if self.fins_untracked == 0 {
+            let nanos = self.resets_full_nanos / 10 * 9;
+            return format!("with for = \"{}\" the reset would have ended before", millis(nanos));
+        }
+        let most = TCP_CONNECTIONS_MAX as f64;
+        let share = most / (most + self.fins_untracked as f64) * LINE_HELD;
+        let nanos = (self.fins_full_nanos as f64 * share) as u64;
+        format!("write slow_close = \"{}\", with which fewer are held at a time", millis(nanos))
     }
 
     /// Packets that were lost though nobody asked for it.

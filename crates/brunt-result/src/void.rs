@@ -3,7 +3,8 @@
 //! `docs/results.md` is made from these lines.
 //!
 //! The rule: a message whose reason has settings names one of them and a value computed from what was measured. Where no
-//! setting would have helped, `settings` is empty and `value` says why.
+//! setting would have helped, `settings` is empty, `value` says why, and the message ends with what to do
+//! ([`VoidReason::instead`]).
 
 use std::fmt;
 
@@ -33,7 +34,7 @@ impl VoidWeight {
 }
 
 macro_rules! reasons {
-    ($($reason:ident: $weight:ident, $when:literal, [$($setting:literal),*], $value:literal;)*) => {
+    ($($reason:ident: $weight:ident, $when:literal, [$($setting:literal),*], $value:literal $(, $instead:literal)?;)*) => {
         /// Why a run does not count, or counts with a doubt.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum VoidReason {
@@ -63,18 +64,25 @@ macro_rules! reasons {
             pub fn value(self) -> &'static str {
                 match self { $(VoidReason::$reason => $value,)* }
             }
+
+            /// What to do where no setting would have helped: the end of its messages.
+            pub fn instead(self) -> Option<&'static str> {
+                match self { $(VoidReason::$reason => [$($instead,)? ""].first().copied().filter(|text| !text.is_empty()),)* }
+            }
         }
     };
 }
 
 reasons! {
     NotReady: Void, "a link, a fault's thread or the prober could not be made ready for the run", [],
-        "none: the message has the kernel's or the device's error";
+        "none: the message has the kernel's or the device's error, and for a limit of this machine a `ulimit` that would do",
+        "mend what the error names (brunt doctor shows what this machine lacks), then run it again";
     RoleDied: Void, "a target or sink of the experiment ended unasked", ["stop", "repetitions", "kill", "serve"],
         "half of what the run had lasted by then, or the rounds that were complete; `kill`: the time of a SIGKILL; `serve`: \
          nine tenths of the memory that is available, if the kernel killed it for want of memory";
     LinksUnread: Void, "the counters of the lab's links could not be read", [],
-        "none: the message has the kernel's error";
+        "none: the message has the kernel's error",
+        "run it again: a lab is made anew for each experiment; if it happens again, dmesg may say why";
     LinkDropped: Void, "a link or its hosts' devices dropped packets that no setting asked to drop", ["rate"],
         "three quarters of the rate that the link carried";
     FaultTooLate: Void, "the run ended before a fault's time", ["at", "stop"],
@@ -89,9 +97,9 @@ reasons! {
     FaultUnseenAgain: Void, "a fault went with its target's process and was not seen after the restart", ["for"],
         "how long it lasted, and twice as long again as it was looked for in vain";
     FaultRefused: Void, "the machine does not allow a fault: too much memory, no such core, a killed process that does not \
-        start again", [],
-        "none: the message has the kernel's error; for too much `memory` it also has nine tenths of what is free, or the \
-         limit of locked memory";
+        start again", ["memory", "cores"],
+        "nine tenths of the memory that is free, or the limit of locked memory; the cores that the process may use. Otherwise \
+         none: the message has the kernel's error and what to do about it, such as a `ulimit` that would do";
     FaultWeak: Void, "a fault was injected, but its proof shows too little of it: a cpu share that was not kept up, an \
         impairment that probe packets cannot tell from the link before",
         ["cpu", "memory", "delay", "jitter", "rate", "loss", "corrupt", "duplicate", "reorder", "ecn", "slow_close"],
@@ -102,15 +110,21 @@ reasons! {
         ["delay", "jitter", "loss", "corrupt", "duplicate", "reorder", "ecn", "rate"],
         "for links twice the delay, jitter or share of packets that remained, half of the rate; otherwise none: the \
          message says what remained";
-    FaultUnfit: Void, "what a fault is about is not in a state in which it could fail", [],
-        "none: the message says in which state it is";
+    FaultUnfit: Void, "what a fault is about is not there, or not in a state in which it could fail",
+        ["member", "layer", "group", "link", "to", "serve"],
+        "the members that are good, or the arrays, port groups or links that there are; half of a LUN's size if an array could \
+         not be rebuilt in time";
     FaultControl: Void, "a storage fault's layer, or the process that has it, refused a command", [],
-        "none: the message has its answer";
-    FaultPanicked: Void, "the thread of a fault panicked", [], "none: a defect of Brunt";
+        "none: the message has its answer, which says what would be right",
+        "see what the target said on standard error, and what its layers accept (brunt help devices)";
+    FaultPanicked: Void, "the thread of a fault panicked", [], "none: a defect of Brunt",
+        "this is a defect of Brunt: please report it with the experiment file and its seed; without this fault it runs";
     TargetGone: Incomplete, "the target's connection or device was gone for good", ["stop"],
         "half of what the run had lasted by then";
-    LinkUntracked: Doubtful, "a link met more TCP connections than it keeps account of, and let their packets pass", [],
-        "none: 65,536 connections at once are the limit";
+    LinkUntracked: Doubtful, "a link met more TCP connections than it keeps account of (65,536), and let their packets pass",
+        ["for", "slow_close"],
+        "nine tenths of the time after which resets met too many; the delay of FINs by as much shorter as more were held \
+         than can be";
     LinkRateLost: Doubtful, "a link's line stood still although packets waited", ["rate"],
         "the share of its time that the line had, nine tenths of it";
     LinkLate: Doubtful, "a link's thread delivered packets late", ["delay"],
@@ -131,13 +145,13 @@ reasons! {
 }
 
 impl VoidReason {
-    /// Whether a message names a setting of this reason; true where there is none to name. For tests of messages: nothing
-    /// is decided by their text.
+    /// Whether a message names a setting of this reason with a value, or, where there is none to name, says what to do.
+    /// For tests of messages: nothing is decided by their text.
     pub fn is_named_in(self, message: &str) -> bool {
         let value = |after: &str| {
             after.trim_start_matches([' ', '=', '{', '"']).starts_with(|c: char| !c.is_whitespace())
         };
-        self.settings().is_empty()
+        self.instead().is_some_and(|instead| message.contains(instead))
             || self.settings().iter().any(|setting| {
                 let mut places = message.match_indices(setting);
                 places.any(|(at, _)| {
@@ -178,7 +192,8 @@ pub fn joined(doubts: &[Doubt]) -> String {
 /// The table of all reasons, for `docs/results.md`.
 pub fn markdown() -> String {
     let mut text = String::from(
-        "| when | the run is | settings that the message names | the value in the message |\n|---|---|---|---|\n",
+        "| when | the run is | settings that the message names | the value in the message, or what it says instead |\n\
+         |---|---|---|---|\n",
     );
     for reason in VoidReason::ALL {
         let settings: Vec<String> = reason
@@ -188,7 +203,8 @@ pub fn markdown() -> String {
             .collect();
         let settings = if settings.is_empty() { "none".to_string() } else { settings.join(", ") };
         let (when, weight, value) = (reason.when(), reason.weight().name(), reason.value());
-        text += &format!("| {when} | {weight} | {settings} | {value} |\n");
+        let instead = reason.instead().map_or(String::new(), |instead| format!("; \"{instead}\""));
+        text += &format!("| {when} | {weight} | {settings} | {value}{instead} |\n");
     }
     text
 }
@@ -207,7 +223,8 @@ mod tests {
         check(VoidReason::LinkDropped, "write rate = ", false);
         check(VoidReason::FaultUnseen, "write p=0.1", true);
         check(VoidReason::FaultTooLate, "(stop = { time = \"1s\" })", true);
-        check(VoidReason::NotReady, "the kernel refused", true);
+        check(VoidReason::NotReady, "the kernel refused", false);
+        check(VoidReason::NotReady, &format!("no; {}", VoidReason::NotReady.instead().unwrap()), true);
     }
 
     /// Each line of the table is whole, and no two are the same.
@@ -219,6 +236,7 @@ mod tests {
                 "{reason:?}"
             );
             assert_eq!(reason.settings().is_empty(), reason.value().starts_with("none: "), "{reason:?}");
+            assert_eq!(reason.settings().is_empty(), reason.instead().is_some(), "{reason:?}");
             assert!(!reason.when().contains('|') && !reason.value().contains('|'), "{reason:?}");
         }
         assert_eq!(markdown().lines().count(), 2 + VoidReason::ALL.len());

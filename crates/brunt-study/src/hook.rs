@@ -6,6 +6,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +44,8 @@ pub trait RunHook {
     fn sum_up(&mut self, _run: &mut RunSummary, _outcome: &Outcome) {}
 }
 
-/// Why a run is void. Shown as `what: source; advice`, as far as there are any.
+/// Why a run is void. Shown as `what: source; advice`, as far as there are any; the advice of a reason without settings is
+/// what to do instead.
 #[derive(Debug)]
 pub struct HookError {
     /// In which way.
@@ -67,6 +69,12 @@ impl HookError {
         HookError::new(VoidReason::NotReady, what).because(source)
     }
 
+    /// The run could not be made ready because the machine said no, with what helps against that.
+    pub fn not_ready_here(what: impl Into<String>, source: io::Error) -> HookError {
+        let advice = Some(brunt_lab::remedy(&source));
+        HookError { advice, ..HookError::not_ready(what, source) }
+    }
+
     /// The same, with its reason.
     pub fn because(self, source: impl Error + Send + Sync + 'static) -> HookError {
         HookError { source: Some(Box::new(source)), ..self }
@@ -79,7 +87,8 @@ impl fmt::Display for HookError {
         if let Some(source) = &self.source {
             write!(f, ": {source}")?;
         }
-        self.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+        let advice = self.advice.as_deref().or(self.reason.instead());
+        advice.map_or(Ok(()), |advice| write!(f, "; {advice}"))
     }
 }
 

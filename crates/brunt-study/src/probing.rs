@@ -32,7 +32,7 @@ impl RunHook for Probing {
         let hub = Arc::clone(hub);
         self.prober
             .start(move |sample| hub.tell(&Event::Sample(Arc::new(sample.clone()))))
-            .map_err(|error| HookError::not_ready("cannot start the prober's thread", error))
+            .map_err(|error| HookError::not_ready_here("cannot start the prober's thread", error))
     }
 
     fn starts(&mut self, start: Nanos, ramp_up: Duration) {

@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos, ResourceUsage};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::sys;
 use crate::{Fault, FaultError, Proof};
@@ -218,7 +218,10 @@ impl Fault for CpuHog {
             fault: fault.clone(),
             what: what.into(),
             source,
-            advice: Some("a core has to be one that this process may use; see taskset -p $$".into()),
+            advice: format!(
+                "write cores = {:?}, or some of these: this process may use no others",
+                usable_cores()
+            ),
         };
         let at = clock.now();
         let mut team = Team::new(self.share);
@@ -290,6 +293,12 @@ impl Fault for CpuHog {
         }
         Ok(Proof { at, seen: clock.now(), what, value: Some(0.0) })
     }
+}
+
+/// The cores that this process may use.
+fn usable_cores() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
 }
 
 /// What a thread knows.
@@ -442,6 +451,8 @@ mod tests {
         for core in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU + 5] {
             let error = CpuHog::new(0.5, &[core]).inject(&Clock::default()).unwrap_err();
             assert!(matches!(error, FaultError::Refused { .. }), "{error}");
+            let said = error.to_string();
+            assert!(brunt_result::void::VoidReason::FaultRefused.is_named_in(&said), "{said}");
         }
     }
 }

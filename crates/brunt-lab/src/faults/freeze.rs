@@ -31,12 +31,7 @@ impl Freeze {
     fn signal(&self, signal: Signal) -> Result<(), FaultError> {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let sent = pid.ok_or(rustix::io::Errno::SRCH).and_then(|pid| kill_process(pid, signal));
-        sent.map_err(|error| FaultError::Refused {
-            fault: self.describe(),
-            what: "cannot signal the process".into(),
-            source: error.into(),
-            advice: None,
-        })
+        sent.map_err(|error| FaultError::refused(self.describe(), "cannot signal the process", error.into()))
     }
 
     /// Waits until the process is stopped, or is not.

@@ -47,11 +47,8 @@ impl Fault for Kill {
         let at = clock.now();
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let sent = pid.ok_or(rustix::io::Errno::SRCH).and_then(|pid| kill_process(pid, Signal::KILL));
-        sent.map_err(|error| FaultError::Refused {
-            fault: self.describe(),
-            what: "cannot signal the process".into(),
-            source: error.into(),
-            advice: None,
+        sent.map_err(|error| {
+            FaultError::refused(self.describe(), "cannot signal the process", error.into())
         })?;
         self.killed = true;
         loop {
@@ -77,7 +74,9 @@ impl Fault for Kill {
             fault: fault.clone(),
             what: "cannot start the process again".into(),
             source,
-            advice: None,
+            advice: "what it serves has to be there for a second start: see what it said, and that its port and files \
+                     are free"
+                .into(),
         })?;
         if is_dead(self.pid) {
             let seen = format!("its replacement, process {}, is dead, too", self.pid);

@@ -27,7 +27,7 @@ impl MemoryHog {
         MemoryHog { bytes, helper: None }
     }
 
-    fn refused(&self, what: &str, source: io::Error, advice: Option<String>) -> FaultError {
+    fn refused(&self, what: &str, source: io::Error, advice: String) -> FaultError {
         FaultError::Refused { fault: self.describe(), what: what.into(), source, advice }
     }
 }
@@ -50,7 +50,7 @@ impl Fault for MemoryHog {
             if let free @ 1.. = (available.saturating_sub(LEFT_BYTES_MIN) / 10 * 9) >> 20 {
                 advice += &format!("; write memory = \"{free}MiB\" or less");
             }
-            return Err(self.refused("too much", source, Some(advice)));
+            return Err(self.refused("too much", source, advice));
         }
         let at = clock.now();
         let helper = MemoryHelper::start(self.bytes).map_err(|error| {
@@ -61,7 +61,7 @@ impl Fault for MemoryHog {
                 Some(free @ 1..) => format!(", or write memory = \"{free}KiB\" or less"),
                 _ => String::new(),
             };
-            self.refused("cannot lock memory", error, Some(advice))
+            self.refused("cannot lock memory", error, advice)
         })?;
         let taken = helper.locked_bytes();
         self.helper = Some(helper);

@@ -94,7 +94,7 @@ impl Partition {
     }
 
     fn refused(&self, what: &str, source: std::io::Error) -> FaultError {
-        FaultError::Refused { fault: self.describe(), what: what.into(), source, advice: None }
+        FaultError::refused(self.describe(), what, source)
     }
 
     fn part(&self) -> Result<Nanos, LinkError> {

@@ -74,7 +74,7 @@ impl TcpReset {
     }
 
     fn refused(&self, what: &str, source: io::Error) -> FaultError {
-        FaultError::Refused { fault: self.describe(), what: what.into(), source, advice: None }
+        FaultError::refused(self.describe(), what, source)
     }
 
     /// Opens the hosts' counters, and reads them.

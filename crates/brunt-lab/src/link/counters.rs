@@ -34,6 +34,9 @@ counters! {
     tcp_resets,
     fins_held,
     tcp_untracked,
+    resets_full_nanos,
+    fins_untracked,
+    fins_full_nanos,
     queue_full,
     corrupted,
     duplicated,
@@ -59,6 +62,15 @@ counters! {
 #[inline]
 pub(super) fn add(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+}
+
+/// Zero stands for none yet.
+#[inline]
+pub(super) fn lower(counter: &AtomicU64, to: u64) {
+    let before = counter.load(Ordering::Relaxed);
+    if before == 0 || to < before {
+        counter.store(to.max(1), Ordering::Relaxed);
+    }
 }
 
 #[inline]

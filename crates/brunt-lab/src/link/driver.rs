@@ -12,7 +12,7 @@ use std::time::Duration;
 use brunt_core::{Clock, Nanos};
 
 use super::Direction;
-use super::counters::{Counters, add, raise};
+use super::counters::{Counters, add, lower, raise};
 use super::crowding::Crowding;
 use super::merge::{Merger, Written};
 use super::off_core::OffCore;
@@ -332,6 +332,8 @@ impl Lane {
             }
             Passing::Untracked => {
                 add(&counters.tcp_untracked, 1);
+                add(&counters.fins_untracked, 1);
+                raise(&counters.fins_full_nanos, self.slow_close.hold().as_nanos() as u64);
                 true
             }
         }
@@ -410,9 +412,11 @@ impl Lane {
             }
         }
         // Parted first: of a connection that does not get through nothing is known.
-        if resets.is_armed() {
-            let untracked = resets.look(self.direction, &self.buffer[..bytes], clock.now());
-            add(&counters.tcp_untracked, u64::from(untracked));
+        if resets.is_armed()
+            && let Some(looking) = resets.look(self.direction, &self.buffer[..bytes], clock.now())
+        {
+            add(&counters.tcp_untracked, 1);
+            lower(&counters.resets_full_nanos, looking.as_nanos() as u64);
         }
         if self.rules.is_clear() && self.under_way.len() == 0 {
             self.rules.pass(packets as u64);

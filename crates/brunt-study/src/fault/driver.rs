@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use brunt_block::OpenError;
 use brunt_core::{Clock, Nanos, Span};
-use brunt_lab::{FaultError, LabError, Proof};
+use brunt_lab::{FaultError, LabError, Proof, remedy};
 use brunt_result::event::FaultGap;
 use brunt_result::void::VoidReason;
 
@@ -95,8 +95,13 @@ pub enum DriverError {
         seen: String,
     },
     /// What it is about is not there, or not in a state in which it could fail.
-    #[error("{0}")]
-    Unfit(String),
+    #[error("{what}; {advice}")]
+    Unfit {
+        /// What it is, or that it is not there.
+        what: String,
+        /// The setting to change, and a value that would do.
+        advice: String,
+    },
     /// The layer of a device, or whoever drives it, says no.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -113,7 +118,7 @@ pub enum DriverError {
     #[error(transparent)]
     Role(#[from] RoleError),
     /// The kernel refused.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}; {}", remedy(.source))]
     System {
         /// What was tried.
         what: String,
@@ -133,12 +138,17 @@ impl DriverError {
             DriverError::NotGone { .. } | DriverError::Fault(FaultError::NotGone { .. }) => {
                 VoidReason::FaultNotGone
             }
-            DriverError::Unfit(_) => VoidReason::FaultUnfit,
+            DriverError::Unfit { .. } => VoidReason::FaultUnfit,
             DriverError::Fault(FaultError::NotShown { .. }) => VoidReason::FaultWeak,
             DriverError::Fault(_) | DriverError::System { .. } => VoidReason::FaultRefused,
             DriverError::Lab(_) => VoidReason::NotReady,
             DriverError::Role(error) => error.reason(),
         }
+    }
+
+    /// What it is about is not there, or not in a state in which it could fail; what to write instead.
+    pub(crate) fn unfit(what: impl Into<String>, advice: impl Into<String>) -> DriverError {
+        DriverError::Unfit { what: what.into(), advice: advice.into() }
     }
 
     pub(crate) fn mismatched(reply: Reply) -> DriverError {

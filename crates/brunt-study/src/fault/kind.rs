@@ -206,7 +206,10 @@ impl Scene<'_> {
     /// # Errors
     /// It is not one of those.
     pub fn role(&self, target: &str) -> Result<Arc<dyn Role>, DriverError> {
-        let unfit = || DriverError::Unfit("it needs a target that the experiment serves".into());
+        let unfit = || {
+            let advice = "write serve = \"memory:1GiB\", or another device, in place of the target's url";
+            DriverError::unfit("it needs a target that the experiment serves", advice)
+        };
         self.roles.get(target).cloned().ok_or_else(unfit)
     }
 
@@ -215,7 +218,9 @@ impl Scene<'_> {
     /// # Errors
     /// There is none.
     pub fn lab(&self) -> Result<BuiltLab, DriverError> {
-        self.lab.cloned().ok_or_else(|| DriverError::Unfit("there is no lab".into()))
+        let unfit =
+            || DriverError::unfit("there is no lab", "write [lab.links.NAME] with between = [\"a\", \"b\"]");
+        self.lab.cloned().ok_or_else(unfit)
     }
 
     /// Whoever drives the layers of a target's device. With `on_top`, a device of this process that has no
@@ -228,8 +233,9 @@ impl Scene<'_> {
             return Ok(Arc::clone(role) as Arc<dyn Controls>);
         }
         let lun = self.lun(target);
-        let not_open = || DriverError::Unfit("its target is not open".into());
-        let backend = self.targets.get_mut(target).ok_or_else(not_open)?;
+        let open: Vec<&str> = self.targets.keys().map(String::as_str).collect();
+        let not_open = DriverError::unfit("its target is not open", format!("open are {}", open.join(", ")));
+        let backend = self.targets.get_mut(target).ok_or(not_open)?;
         let has_one =
             backend.handles().iter().any(|(_, handle)| handle.downcast_ref::<FaultSwitch>().is_some());
         if on_top && !has_one {

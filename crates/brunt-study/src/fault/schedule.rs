@@ -144,7 +144,7 @@ impl RunHook for FaultSchedule {
             let thread = std::thread::Builder::new()
                 .name(format!("fault-{index}"))
                 .spawn(move || actor.run(&ready))
-                .map_err(|error| HookError::not_ready("cannot start a thread for a fault", error))?;
+                .map_err(|error| HookError::not_ready_here("cannot start a thread for a fault", error))?;
             self.threads.push((index, (signals, thread)));
             // A sticky fault is there before the first request. A thread that has failed says so at the end.
             let _ = is_ready.recv();

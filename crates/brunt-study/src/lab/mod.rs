@@ -112,6 +112,11 @@ impl BuiltLab {
         self.between.get(link)
     }
 
+    /// The names of its links.
+    pub fn links(&self) -> impl Iterator<Item = &str> {
+        self.between.keys().map(String::as_str)
+    }
+
     /// The lab itself, for faults of its links.
     pub fn lab(&self) -> MutexGuard<'_, Lab> {
         self.lab.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,15 +1,22 @@
 //! Walks all reasons for which a run does not count: each has a message here, made by the code that makes it in a run, and
 //! the message names a setting with a value. A new reason does not compile before it has one.
 
+use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use brunt_core::{Nanos, Span};
+use Shown::{Elsewhere, Here, Without};
+use brunt_core::{Clock, Nanos, Span};
+use brunt_lab::Fault as _;
+use brunt_lab::faults::MemoryHog;
 use brunt_lab::link::Settings;
+use brunt_result::Outcome;
 use brunt_result::link::{LinkCounts, LinkReport};
-use brunt_result::void::{VoidReason, VoidWeight, joined};
+use brunt_result::summary::RunSummary;
+use brunt_result::void::{VoidReason, joined};
 
 use crate::fault::{Absent, DriverError};
+use crate::hook::HookError;
 use crate::lab::queue_doubt;
 use crate::role::Death;
 use crate::study::{few_runs, target_gone};
@@ -29,66 +36,128 @@ fn counts() -> LinkCounts {
     }
 }
 
-/// The message of a reason; `None` where no setting would have helped, or where the crate that makes it tests it.
-fn message(reason: VoidReason) -> Option<String> {
+/// How a reason is shown to name a setting with a value.
+enum Shown {
+    /// By this message.
+    Here(String),
+    /// Nobody can set anything: this message says what to do instead, and why there is no setting.
+    Without(String, &'static str),
+    /// By the messages of this test.
+    Elsewhere(&'static str),
+}
+
+/// What stands in the trouble of a run that was void for this reason.
+fn void(reason: VoidReason) -> String {
+    HookError::new(reason, "the link").because(io::Error::from(io::ErrorKind::NotFound)).to_string()
+}
+
+/// The message of a driver of a fault.
+fn driver(error: DriverError) -> Shown {
+    Here(HookError::new(error.reason(), "fault 'x'").because(error).to_string())
+}
+
+fn shown(reason: VoidReason) -> Shown {
     let (seen, lasted) = (String::new(), Duration::from_secs(2));
     match reason {
+        VoidReason::NotReady => {
+            Without(void(reason), "it is the machine that says no; limits come with `ulimit`")
+        }
         VoidReason::RoleDied => {
             let death = Death { status: ExitStatus::default(), at: Some(Nanos(9)), starved: None };
-            death.advice(Some(Nanos(1)), 0)
+            Here(death.advice(Some(Nanos(1)), 0).expect("advice"))
         }
-        VoidReason::LinkDropped => Some(link(LinkCounts { unmeant_device: 1, ..counts() })),
-        VoidReason::FaultTooLate => Some(Absent::TooLate { lasted, begin: lasted }.to_string()),
-        VoidReason::FaultAfterRun => Some(Absent::AfterRun { there: lasted }.to_string()),
-        VoidReason::FaultTargetAway => Some(Absent::TargetAway { lasts: lasted }.to_string()),
-        VoidReason::FaultUnseenAgain => {
-            Some(DriverError::NotShownAgain { lasts: Span(lasted), seen }.to_string())
+        VoidReason::LinksUnread => {
+            Without(void(reason), "the lab's own devices were read, which nobody can set")
         }
-        VoidReason::TargetGone => Some(target_gone("x", "gone", lasted)),
-        VoidReason::LinkRateLost => Some(link(LinkCounts { line_lost_nanos: 1000, ..counts() })),
-        VoidReason::LinkLate => Some(link(LinkCounts { late_nanos: 1_000_000_000, ..counts() })),
-        VoidReason::LinkOrdered => Some(link(LinkCounts { ordered_nanos: 1_000_000_000, ..counts() })),
+        VoidReason::LinkDropped => Here(link(LinkCounts { unmeant_device: 1, ..counts() })),
+        VoidReason::FaultTooLate => Here(Absent::TooLate { lasted, begin: lasted }.to_string()),
+        VoidReason::FaultAfterRun => Here(Absent::AfterRun { there: lasted }.to_string()),
+        VoidReason::FaultTargetAway => Here(Absent::TargetAway { lasts: lasted }.to_string()),
+        VoidReason::FaultUnseen => {
+            Elsewhere("kinds::storage: advice_names_a_setting_and_a_value, and tests::words")
+        }
+        VoidReason::FaultUnseenAgain => driver(DriverError::NotShownAgain { lasts: Span(lasted), seen }),
+        VoidReason::FaultRefused => {
+            let refused = MemoryHog::new(1 << 60).inject(&Clock::Monotonic).expect_err("it is an exbibyte");
+            driver(refused.into())
+        }
+        VoidReason::FaultWeak | VoidReason::FaultNotGone => {
+            Elsewhere("brunt-lab: faults::link::signs and faults::cpu")
+        }
+        VoidReason::FaultUnfit => {
+            driver(DriverError::unfit("there is no member 3", "write member = 0, which is good"))
+        }
+        VoidReason::FaultControl => Without(void(reason), "a layer's answer says itself what would be right"),
+        VoidReason::FaultPanicked => Without(void(reason), "a defect of Brunt"),
+        VoidReason::TargetGone => Here(target_gone("x", "gone", lasted)),
+        VoidReason::LinkUntracked => {
+            Here(link(LinkCounts { tcp_untracked: 1, resets_full_nanos: 1_000_000_000, ..counts() }))
+        }
+        VoidReason::LinkRateLost => Here(link(LinkCounts { line_lost_nanos: 1000, ..counts() })),
+        VoidReason::LinkLate => Here(link(LinkCounts { late_nanos: 1_000_000_000, ..counts() })),
+        VoidReason::LinkOrdered => Here(link(LinkCounts { ordered_nanos: 1_000_000_000, ..counts() })),
         VoidReason::LinkBusy => {
             let report = LinkReport { there: counts(), busy: 1.0, lived_nanos: 1, ..LinkReport::default() };
-            Some(joined(&report.trouble()))
+            Here(joined(&report.trouble()))
         }
         VoidReason::LinkQueueFull => {
             let text = "rate = '1Gb/s'\ndelay = '20ms'\nqueue = '1MiB'";
             let settings: Settings = toml::from_str(text).expect("settings");
-            queue_doubt("wan", &settings, &LinkCounts { queue_full: 1, ..counts() })
+            let counts = LinkCounts { queue_full: 1, ..counts() };
+            Here(queue_doubt("wan", &settings, &counts).expect("a doubt"))
         }
-        VoidReason::TooFewRuns => few_runs(1, true),
-        // Storage and reset faults have a table of their own advice; `fault/tests` holds real runs to it.
-        VoidReason::FaultUnseen
-        // In `brunt-lab`: the cpu hog's and the links' tests.
-        | VoidReason::FaultWeak
-        | VoidReason::FaultNotGone
-        // In `brunt-result` and `brunt-load`.
-        | VoidReason::RecordSlow
-        | VoidReason::ReplayUntrue
-        // Without a setting.
-        | VoidReason::NotReady
-        | VoidReason::LinksUnread
-        | VoidReason::LinkUntracked
-        | VoidReason::FaultRefused
-        | VoidReason::FaultUnfit
-        | VoidReason::FaultControl
-        | VoidReason::FaultPanicked => None,
+        VoidReason::RecordSlow => {
+            let (recording_wait, requests_per_second) = (Duration::from_secs(1), 1000.0);
+            let outcome = Outcome { recording_wait, requests_per_second, ..Outcome::interrupted() };
+            Here(RunSummary::of(&outcome, 0, 0, 1, None).doubts.join("; "))
+        }
+        VoidReason::ReplayUntrue => Elsewhere("brunt-load: replay::tests"),
+        VoidReason::TooFewRuns => Here(few_runs(1, true).expect("a message")),
     }
 }
 
 #[test]
 fn every_reason_names_a_setting_and_a_value() {
-    let mut said = 0;
+    let (mut said, mut without) = (0, Vec::new());
     for reason in VoidReason::ALL {
-        let Some(message) = message(*reason) else { continue };
+        let message = match shown(*reason) {
+            Here(message) => message,
+            Without(message, why) => {
+                assert!(!why.is_empty() && reason.settings().is_empty(), "{reason:?}: {message}");
+                assert!(reason.is_named_in(&message), "{reason:?}: {message}");
+                without.push(*reason);
+                continue;
+            }
+            Elsewhere(test) => {
+                assert!(!test.is_empty() && !reason.settings().is_empty(), "{reason:?}");
+                continue;
+            }
+        };
         said += 1;
-        assert!(reason.is_named_in(&message), "{reason:?}: {message}");
+        assert!(!reason.settings().is_empty() && reason.is_named_in(&message), "{reason:?}: {message}");
         assert!(
             message.chars().any(|c| c.is_ascii_digit()) || message.contains("= false"),
             "{reason:?}: {message}"
         );
     }
-    let void = VoidReason::ALL.iter().filter(|reason| reason.weight() == VoidWeight::Void).count();
-    assert!(said >= 12 && void >= 14, "{said} {void}");
+    // Whoever makes this list longer says above why nobody can set anything.
+    let nothing_to_set =
+        [VoidReason::NotReady, VoidReason::LinksUnread, VoidReason::FaultControl, VoidReason::FaultPanicked];
+    assert_eq!(without, nothing_to_set);
+    assert_eq!(said, VoidReason::ALL.len() - 4 - 4);
+}
+
+/// FINs held are fewer with a shorter delay, by as much as there were too many.
+#[test]
+fn a_shorter_delay_holds_fewer_connections() {
+    let said = link(LinkCounts {
+        tcp_untracked: 65_536,
+        fins_untracked: 65_536,
+        fins_full_nanos: 1_000_000_000,
+        ..counts()
+    });
+    assert!(
+        said.contains("slow_close = \"450ms\"") && VoidReason::LinkUntracked.is_named_in(&said),
+        "{said}"
+    );
 }

@@ -55,7 +55,7 @@ impl LinkChange {
     }
 
     fn refused(&self, what: &str, source: std::io::Error) -> FaultError {
-        FaultError::Refused { fault: self.describe(), what: what.into(), source, advice: None }
+        FaultError::refused(self.describe(), what, source)
     }
 
     fn set(&self, settings: &[Settings; 2]) -> Result<Nanos, FaultError> {

@@ -16,8 +16,7 @@ pub(super) const FIN: u8 = 1;
 pub(super) const SYN: u8 = 2;
 pub(super) const RST: u8 = 4;
 pub(super) const ACK: u8 = 16;
-/// Connections that a direction keeps account of; a host has 28 000 ports for them by default.
-pub(super) const CONNECTIONS_MAX: usize = 65_536;
+pub(super) use brunt_result::link::TCP_CONNECTIONS_MAX as CONNECTIONS_MAX;
 
 /// Headers of Ethernet, IPv4 and TCP without options.
 const BARE_BYTES: usize = ETHERNET_BYTES + 20 + 20;

@@ -93,16 +93,22 @@ impl Resetter {
         self.resets.is_some()
     }
 
-    /// A frame came in a direction; whether it could not be kept account of.
-    pub(in super::super) fn look(&mut self, direction: Direction, frame: &[u8], now: Nanos) -> bool {
-        let Some(resets) = &mut self.resets else { return false };
+    /// A frame came in a direction. If it could not be kept account of: for how long the rule has been looking.
+    pub(in super::super) fn look(
+        &mut self,
+        direction: Direction,
+        frame: &[u8],
+        now: Nanos,
+    ) -> Option<Duration> {
+        let resets = self.resets.as_mut()?;
+        let since = *resets.since.get_or_insert(now);
         match resets.on_frame(direction, frame, now) {
-            Reaction::Nothing => false,
+            Reaction::Nothing => None,
             Reaction::Send(reset) => {
                 self.waiting.push(reset);
-                false
+                None
             }
-            Reaction::Untracked => true,
+            Reaction::Untracked => Some(now.since(since)),
         }
     }
 
@@ -119,6 +125,8 @@ impl Resetter {
 #[derive(Debug)]
 struct Resets {
     rule: ResetRule,
+    /// When it was shown the first frame.
+    since: Option<Nanos>,
     /// By their flow in the rule's direction.
     connections: HashMap<Flow, Connection>,
 }
@@ -135,7 +143,7 @@ struct Connection {
 
 impl Resets {
     fn new(rule: ResetRule) -> Resets {
-        Resets { rule, connections: HashMap::new() }
+        Resets { rule, since: None, connections: HashMap::new() }
     }
 
     /// A frame came in a direction.

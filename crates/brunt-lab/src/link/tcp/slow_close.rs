@@ -61,6 +61,11 @@ impl SlowClose {
         self.hold.is_zero() && self.ends.is_empty()
     }
 
+    /// How long ends are held.
+    pub(in super::super) fn hold(&self) -> Duration {
+        self.hold
+    }
+
     /// A frame came at `now`; takes the end out of it where that is held.
     pub(in super::super) fn on_frame(&mut self, buffer: &mut [u8], now: Nanos) -> Passing {
         let Some(segment) = Segment::parse(buffer) else { return Passing::Whole };

@@ -109,7 +109,13 @@ fn ask(controls: &dyn Controls, set: Option<(u16, PortState)>) -> Result<AccessA
 
 impl AccessAnswer {
     fn state_of(&self, group: u16) -> Result<PortState, DriverError> {
-        let unfit = || DriverError::Unfit(format!("the target has no port group {group}"));
+        let unfit = || {
+            let there = self.groups.keys().next().map_or("1", String::as_str);
+            DriverError::unfit(
+                format!("the target has no port group {group}"),
+                format!("write group = {there}"),
+            )
+        };
         self.groups.get(&group.to_string()).copied().ok_or_else(unfit)
     }
 }

@@ -132,7 +132,13 @@ impl Kind for LinkSet {
 
     fn prepare(&self, _common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let (fault, lab) = (self.clone(), scene.lab()?);
-        let unfit = || DriverError::Unfit(format!("unknown link '{}'", self.link));
+        let unfit = || {
+            let names: Vec<String> = lab.links().map(|link| format!("link = \"{link}\"")).collect();
+            DriverError::unfit(
+                format!("the lab has no such link '{}'", self.link),
+                format!("write {}", names.join(" or ")),
+            )
+        };
         let ways = lab.between(&self.link).and_then(|between| self.ways(between)).ok_or_else(unfit)?;
         Ok(Prepared::new(move || {
             let lab = lab.lab();

@@ -158,6 +158,52 @@ struct Seen {
     last_rebuild: Option<(u64, f64)>,
 }
 
+impl Seen {
+    /// That this member is there and good.
+    fn has_good(&self, member: usize) -> Result<(), DriverError> {
+        let what = match self.members.get(member) {
+            Some(MemberState::Good) => return Ok(()),
+            Some(state) => format!("member {member} is already {state}"),
+            None => format!("there is no member {member}"),
+        };
+        let good = self.members.iter().position(|state| *state == MemberState::Good);
+        let advice = match good {
+            Some(good) => format!("write member = {good}, which is good"),
+            None => {
+                "no member is good: write a serve or url = \"array:raid5,[…],[…],[…]\" of devices that work"
+                    .into()
+            }
+        };
+        Err(DriverError::unfit(what, advice))
+    }
+
+    /// Why an array that was being repaired since `begin` is not whole.
+    fn stays_broken(&self, begin: Nanos) -> DriverError {
+        let (state, trouble) = (self.state, self.trouble.as_deref().unwrap_or("no trouble was seen"));
+        match self.rebuilt {
+            Some((done, all)) if state != ArrayState::Failed => {
+                let spent = Clock::Monotonic.now().since(begin).as_secs_f64();
+                let fits = ((done / 10 * 9) >> 20).max(1);
+                DriverError::unfit(
+                    format!(
+                        "the array is {state} after {spent:.0} s, {} of {} rebuilt: {trouble}",
+                        format_size(done),
+                        format_size(all)
+                    ),
+                    format!(
+                        "with members of {fits}MiB it would have been whole: serve = \"array:…,[memory:{fits}MiB],…\""
+                    ),
+                )
+            }
+            _ => DriverError::unfit(
+                format!("the array is {state} and does not come back: {trouble}"),
+                "more members have failed than it can do without: give it members that work, or write serve = \
+                 \"array:raid1,[…],[…],[…]\", which is whole with one of three",
+            ),
+        }
+    }
+}
+
 impl MemberFault {
     fn array(&self) -> Array<'_> {
         Array { controls: self.controls.as_ref(), lun: self.lun, layer: self.layer.as_deref() }
@@ -191,6 +237,9 @@ impl Array<'_> {
         let Reply::Status { layers } = reply else {
             return Err(DriverError::mismatched(reply));
         };
+        let is_array = |layer: &LayerStatus| matches!(layer, LayerStatus::Array { .. });
+        let arrays: Vec<String> =
+            layers.iter().filter(|(_, layer)| is_array(layer)).map(|(name, _)| name.clone()).collect();
         let found = layers.into_iter().find_map(|(name, layer)| match layer {
             LayerStatus::Array {
                 state,
@@ -214,7 +263,15 @@ impl Array<'_> {
             }),
             _ => None,
         });
-        found.ok_or_else(|| DriverError::Unfit("the array is not available".to_string()))
+        found.ok_or_else(|| {
+            let names: Vec<String> = arrays.iter().map(|name| format!("layer = \"{name}\"")).collect();
+            let advice = match names.is_empty() {
+                true => "write serve = \"array:raid1,[memory:64MiB],[memory:64MiB]\", or another array"
+                    .to_string(),
+                false => format!("write {}", names.join(" or ")),
+            };
+            DriverError::unfit("there is no such array", advice)
+        })
     }
 
     fn command(&self, make: impl Fn(u16, Option<String>) -> Command) -> Result<(), DriverError> {
@@ -233,9 +290,7 @@ impl Array<'_> {
                 break Ok(seen);
             }
             if seen.state == ArrayState::Failed || Clock::Monotonic.now().since(begin) > REBUILD_MAX {
-                let trouble = seen.trouble.unwrap_or_default();
-                let what = format!("the array is {} and does not come back: {trouble}", seen.state);
-                break Err(DriverError::Unfit(what));
+                break Err(seen.stays_broken(begin));
             }
             if seen.state == ArrayState::Degraded {
                 // Overtaken by one that began by itself is as good.
@@ -258,13 +313,7 @@ impl FaultDriver for MemberFault {
             return Ok(None);
         }
         let seen = self.array().status()?;
-        match seen.members.get(self.member) {
-            Some(MemberState::Good) => {}
-            Some(state) => {
-                return Err(DriverError::Unfit(format!("member {} is already {state}", self.member)));
-            }
-            None => return Err(DriverError::Unfit(format!("there is no member {}", self.member))),
-        }
+        seen.has_good(self.member)?;
         (self.rebuilds, self.degraded) = (seen.rebuilds, seen.degraded);
         let at = Clock::Monotonic.now();
         let member = self.member;

@@ -142,7 +142,10 @@ impl Kind for Reset {
     fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let lab = scene.lab()?;
         let role = scene.roles.get(&common.target);
-        let unfit = || DriverError::Unfit("it does not name the connections to reset".into());
+        let unfit = || {
+            let advice = format!("write to = \"{}\", or another host of the lab", lab.worker());
+            DriverError::unfit("it does not name the connections to reset", advice)
+        };
         let to = self.other_end(role.map(|role| role.host()), &lab.worker()).ok_or_else(unfit)?;
         let ports = match (self.port, role) {
             (Some(port), _) => ResetPorts::Either(port),

@@ -267,7 +267,7 @@ fn the_controller_in_trouble() {
         let text = ran.result.err().unwrap_or_else(|| panic!("{name} went through")).to_string();
         assert!(text.contains(said), "{name}: {text}");
     };
-    check("no such core", cpu(0.2, 1000), "a core has to be one that this process may use");
+    check("no such core", cpu(0.2, 1000), "this process may use no others");
     check("too much", memory("1PiB"), "must stay available");
 }
 
