@@ -240,3 +240,33 @@ fn print(
         "tshark_possible": tshark.map(|(_, possible)| possible), "times_slower": slower, "goals": goals,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::compose::{CaptureContent, compose};
+
+    /// More than the capture has.
+    const PACKETS_MAX: usize = 1 << 16;
+
+    /// Of iSCSI commands that losses leave possible as many are recovered as is promised, and none is made up.
+    #[test]
+    fn iscsi_commands_are_recovered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("scsi.pcap");
+        compose(&path, CaptureContent::Scsi, 1500, 240).unwrap();
+        let truth = found(&path, |_| true).unwrap();
+        assert_eq!(truth.operations.len(), 240);
+        let (mut recovered, mut possible) = (0, 0);
+        for (seed, share) in (1..=4).flat_map(|seed| [0.005, 0.01, 0.02, 0.05].map(|share| (seed, share))) {
+            let mut loss = Loss::new(seed, share);
+            let kept: Vec<bool> = (0..PACKETS_MAX).map(|_| loss.keeps()).collect();
+            let recovery = truth.compare(&found(&path, |packet| kept[packet]).unwrap(), &kept, true);
+            assert_eq!(recovery.invented, Vec::<String>::new(), "seed {seed}, {share}");
+            recovered += recovery.recovered;
+            possible += recovery.possible;
+        }
+        let least = (possible as f64 * RECOVERED_MIN).ceil() as u64;
+        assert!(recovered >= least && possible > 3000, "{recovered} of {possible}");
+    }
+}

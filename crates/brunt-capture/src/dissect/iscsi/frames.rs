@@ -4,17 +4,17 @@
 //! waits, the beginning of its segment (of a command whose lengths agree), its end, or a header right behind it.
 
 use brunt_wire::iscsi::digest::digest;
-use brunt_wire::iscsi::pdu::{self, BHS_BYTES, Bhs, DIGEST_BYTES, FLAG_FINAL, Opcode, RESERVED_TAG, padded};
-use brunt_wire::scsi::cdb::{Transfer, op};
+use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, Opcode, padded};
 
-/// The longest data segment that is believed: targets and initiators announce 256 KiB, and seldom 1 MiB or more.
-const DATA_BYTES_MAX: usize = 8 << 20;
-/// Additional header segments in four-byte words: a CDB of 260 bytes and a bidirectional length (11.2.2).
-const AHS_WORDS_MAX: u8 = 66;
-/// The longest data segment of other PDUs in a search: MaxRecvDataSegmentLength where nothing was said (13.12).
-const TEXT_BYTES_MAX: usize = 8 << 10;
+use super::headers::{self, is_consistent, is_credible, is_possible, is_search_worthy};
+
 /// Bytes that are searched before the connection is anybody's who wants it.
 const SEARCH_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of one search after which nothing is believed of where PDUs can begin: what was read before was none.
+const ALIGNED_SEARCH_BYTES_MAX: u64 = 256 << 10;
+/// All parts of a PDU are as long as some words (RFC 7143, 11.2), so that each begins at the same place in a word of
+/// its stream.
+const WORD_BYTES: usize = 4;
 
 /// Which digests there are: what the login said, or what the bytes show; `None` while it is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +94,10 @@ pub struct Half {
     doubtful: bool,
     /// The last PDU had data and nobody knows whether a digest follows.
     digest_open: bool,
+    /// A PDU was where one ended: whatever is lost, others begin whole words from there.
+    aligned: bool,
+    /// Bytes until the next place in a search where a PDU can begin.
+    skip: usize,
 }
 
 impl Default for Half {
@@ -112,74 +116,9 @@ impl Default for Half {
             searched_all: 0,
             doubtful: false,
             digest_open: false,
+            aligned: false,
+            skip: 0,
         }
-    }
-}
-
-/// Whether these can be the first 48 bytes of a PDU where one has to begin. What is reserved is not looked at:
-/// libiscsi 1.19 leaves bytes of an earlier CDB behind a shorter one.
-fn is_possible(bhs: &Bhs) -> bool {
-    bhs.opcode & 0x80 == 0
-        && !matches!(bhs.kind(), Opcode::Other(_))
-        && bhs.total_ahs_length <= AHS_WORDS_MAX
-        && bhs.data_len() <= DATA_BYTES_MAX
-}
-
-/// Whether these may be the first 48 bytes of a PDU: what the RFC reserves is zero, and lengths make sense.
-pub fn is_credible(bhs: &Bhs) -> bool {
-    if !is_possible(bhs) {
-        return false;
-    }
-    let (b, tag) = (bhs.flags, bhs.initiator_task_tag.get());
-    let no_ahs = bhs.total_ahs_length == 0;
-    let tagged = tag != RESERVED_TAG;
-    let lun = bhs.lun[2..] == [0; 6];
-    match bhs.kind() {
-        Opcode::ScsiCommand => {
-            let command = pdu::ScsiCommand::view(bhs);
-            b & 0x18 == 0
-                && b & 0x07 <= 4
-                && bhs.specific == [0; 2]
-                && lun
-                && tagged
-                && bhs.data_len() as u64 <= u64::from(command.expected_data_transfer_length.get())
-                && brunt_wire::scsi::cdb::length(command.cdb[0])
-                    .is_some_and(|len| command.cdb[usize::from(len)..].iter().all(|byte| *byte == 0))
-        }
-        Opcode::DataOut => {
-            let data = pdu::DataOut::view(bhs);
-            b & 0x7f == 0
-                && no_ahs
-                && bhs.specific == [0; 2]
-                && tagged
-                && bhs.data_len() > 0
-                && (data.reserved2, data.reserved3, data.reserved4) == ([0; 4], [0; 4], [0; 4])
-        }
-        Opcode::DataIn => no_ahs && tagged && b & 0x38 == 0 && bhs.specific[0] == 0 && lun,
-        Opcode::R2t => {
-            let r2t = pdu::R2t::view(bhs);
-            b == FLAG_FINAL
-                && no_ahs
-                && tagged
-                && bhs.data_len() == 0
-                && r2t.desired_data_transfer_length.get() > 0
-                && r2t.target_transfer_tag.get() != RESERVED_TAG
-        }
-        Opcode::ScsiResponse => no_ahs && tagged && b & 0xe1 == FLAG_FINAL && bhs.lun == [0; 8],
-        Opcode::TaskManagementRequest | Opcode::TaskManagementResponse => {
-            no_ahs && tagged && b & FLAG_FINAL != 0 && bhs.data_len() == 0
-        }
-        Opcode::NopOut | Opcode::NopIn => b == FLAG_FINAL && no_ahs && bhs.specific == [0; 2],
-        Opcode::LoginRequest | Opcode::LoginResponse => {
-            no_ahs && b & 0x30 == 0 && tagged && bhs.specific == [0; 2]
-        }
-        Opcode::TextRequest | Opcode::TextResponse => no_ahs && b & 0x3f == 0 && tagged,
-        Opcode::LogoutRequest | Opcode::LogoutResponse => {
-            no_ahs && b & FLAG_FINAL != 0 && bhs.data_len() == 0
-        }
-        Opcode::SnackRequest => no_ahs && b & 0xf0 == FLAG_FINAL && bhs.data_len() == 0,
-        Opcode::AsyncMessage | Opcode::Reject => no_ahs && b == FLAG_FINAL && tag == RESERVED_TAG,
-        Opcode::Other(_) => false,
     }
 }
 
@@ -217,10 +156,13 @@ impl Half {
         loop {
             match self.phase {
                 Phase::Header | Phase::Search => {
+                    if self.phase == Phase::Search && self.have == 0 {
+                        self.pass_over(rest);
+                    }
                     if !self.fill_window(all, rest, time_ns) {
                         return None;
                     }
-                    if self.begin(rest, digests, &waits) && self.pdu.counts {
+                    if self.begin(all, rest, digests, &waits) && self.pdu.counts {
                         return Some(PduEvent::Begin);
                     }
                 }
@@ -265,7 +207,27 @@ impl Half {
         }
     }
 
-    /// Gathers the 48 bytes of a header, or the next byte of a search; `false` when more are needed.
+    /// From one place in a search where a PDU can begin to the next, in bytes.
+    fn step(&self) -> usize {
+        if self.aligned && self.searched <= ALIGNED_SEARCH_BYTES_MAX { WORD_BYTES } else { 1 }
+    }
+
+    /// Goes on with a search to the next place in `rest` where a header may begin, or to its end.
+    fn pass_over(&mut self, rest: &mut &[u8]) {
+        let skipped = self.skip.min(rest.len());
+        let place = headers::find(&rest[skipped..], self.step()) + skipped;
+        let passed = place.min(rest.len());
+        self.skip = if skipped < self.skip { self.skip - skipped } else { place - passed };
+        self.count_searched(passed);
+        *rest = &rest[passed..];
+    }
+
+    fn count_searched(&mut self, passed: usize) {
+        self.searched += passed as u64;
+        self.searched_all += passed as u64;
+    }
+
+    /// Gathers the 48 bytes of a header, or the next ones of a search; `false` when more are needed.
     fn fill_window(&mut self, all: &[u8], rest: &mut &[u8], time_ns: u64) -> bool {
         if rest.is_empty() {
             return false;
@@ -288,24 +250,43 @@ impl Half {
         self.have == BHS_BYTES
     }
 
+    /// What was gathered is no header: on to the next place where one can be, which may be in `rest` again.
+    fn pass_window<'a>(&mut self, all: &'a [u8], rest: &mut &'a [u8]) {
+        let (step, read) = (self.step(), all.len() - rest.len());
+        let passed = if let Some(at) = read.checked_sub(BHS_BYTES) {
+            // It lies in this segment, which is searched without gathering.
+            *rest = &all[at + step..];
+            self.have = 0;
+            step
+        } else {
+            let mut places = (step..BHS_BYTES).step_by(step);
+            let passed = places.find(|at| headers::may_begin(&self.window[*at..]));
+            let passed = passed.unwrap_or(BHS_BYTES);
+            self.window.copy_within(passed.., 0);
+            self.have -= passed;
+            passed
+        };
+        self.count_searched(passed);
+    }
+
     /// Looks at the header that was gathered; whether it is one.
-    fn begin(&mut self, rest: &[u8], digests: &mut Digests, waits: &impl Fn(u32) -> bool) -> bool {
+    fn begin<'a>(
+        &mut self,
+        all: &'a [u8],
+        rest: &mut &'a [u8],
+        digests: &mut Digests,
+        waits: &impl Fn(u32) -> bool,
+    ) -> bool {
         let bhs = *Bhs::peek(&self.window).expect("48 bytes");
         let is_due = self.phase == Phase::Header && !self.doubtful && digests.are_known();
         let is_likely = is_credible(&bhs) && (self.phase == Phase::Header || is_search_worthy(&bhs));
         if !(is_likely || is_due && is_possible(&bhs)) {
-            // One byte further.
             if self.phase == Phase::Header {
                 self.phase = Phase::Search;
                 self.doubtful = true;
                 self.searched = 0;
             }
-            // At once to the next place in the window where a header can begin.
-            let passed = (1..BHS_BYTES).find(|at| may_begin(&self.window[*at..])).unwrap_or(BHS_BYTES);
-            self.searched += passed as u64;
-            self.searched_all += passed as u64;
-            self.window.copy_within(passed.., 0);
-            self.have -= passed;
+            self.pass_window(all, rest);
             return false;
         }
         // Where a header is now says what was between the last data and it.
@@ -333,6 +314,7 @@ impl Half {
         let counts = self.phase == Phase::Header || known || ends_here || begins_here || is_behind_digest;
         self.pdu = Pdu { bhs, whole: true, counts, len: (BHS_BYTES + left) as u32, ..self.pdu };
         self.doubtful = !counts;
+        self.aligned |= self.phase == Phase::Header;
         self.phase = Phase::Body;
         (self.have, self.data_at) = (0, 0);
         if counts {
@@ -346,16 +328,23 @@ impl Half {
     pub fn on_gap(&mut self, len: Option<u32>) -> (u32, bool) {
         let left = self.before_data + self.data + self.after_data;
         match len.map(|len| len as usize) {
-            Some(len) if self.phase == Phase::Body && len <= left && self.before_data == 0 => {
-                let data = self.data.min(len);
+            Some(len) if self.phase == Phase::Body && len <= left => {
+                let before = self.before_data.min(len);
+                let data = self.data.min(len - before);
+                self.before_data -= before;
                 self.data -= data;
                 self.data_at += data as u32;
-                self.after_data -= len - data;
+                self.after_data -= len - before - data;
                 self.pdu.whole = false;
                 (data as u32, false)
             }
-            _ => {
+            len => {
                 let (under_way, data) = (self.phase == Phase::Body, self.data as u32);
+                // The next place behind the gap that is words away from where a PDU begins.
+                let ahead = if under_way { left } else { self.skip.wrapping_sub(self.have) };
+                self.aligned &= len.is_some();
+                let behind = len.filter(|_| self.aligned).map(|len| ahead.wrapping_sub(len) % WORD_BYTES);
+                self.skip = behind.unwrap_or(0);
                 self.phase = Phase::Search;
                 self.doubtful = true;
                 self.digest_open = false;
@@ -365,38 +354,6 @@ impl Half {
             }
         }
     }
-}
-
-/// Whether a search may stop at a credible header. Little of text, logins and NOPs is reserved, and they are short: what
-/// looks like a long one in data would have megabytes passed over.
-fn is_search_worthy(bhs: &Bhs) -> bool {
-    let is_io = matches!(
-        bhs.kind(),
-        Opcode::ScsiCommand | Opcode::DataOut | Opcode::DataIn | Opcode::R2t | Opcode::ScsiResponse
-    );
-    is_io || bhs.data_len() <= TEXT_BYTES_MAX
-}
-
-/// Whether a header may begin with these bytes: most others are passed over by their first five.
-fn may_begin(bytes: &[u8]) -> bool {
-    let opcode = bytes[0] & 0x3f;
-    let is_opcode = bytes[0] & 0x80 == 0 && matches!(opcode, 0..=6 | 0x10 | 0x20..=0x26 | 0x31 | 0x32 | 0x3f);
-    let is_final = opcode & 0x1f > 0 || bytes.get(1).is_none_or(|flags| *flags == FLAG_FINAL);
-    is_opcode && is_final && bytes.get(4).is_none_or(|words| *words <= AHS_WORDS_MAX)
-}
-
-/// Whether a command reads or writes blocks of a length that blocks have.
-fn is_consistent(bhs: &Bhs) -> bool {
-    let command = pdu::ScsiCommand::view(bhs);
-    let blocks = match command.cdb[0] {
-        op::READ_10 | op::READ_12 | op::READ_16 | op::WRITE_10 | op::WRITE_12 | op::WRITE_16 => {
-            Transfer::decode(&command.cdb).blocks
-        }
-        _ => return false,
-    };
-    let bytes = command.expected_data_transfer_length.get();
-    let is_length = |bytes| matches!(bytes, 512 | 520 | 528 | 2048 | 4096 | 4160 | 8192);
-    blocks > 0 && bytes.is_multiple_of(blocks) && is_length(bytes / blocks)
 }
 
 /// Whether a digest follows a header, if enough is at hand to tell.

@@ -11,6 +11,7 @@
 
 mod commands;
 mod frames;
+mod headers;
 mod login;
 pub mod tables;
 mod tasks;
@@ -415,7 +416,7 @@ impl Dissector for Iscsi {
     /// A login is certain, and so is a credible header on iSCSI's port; anything else there may begin in the middle
     /// of a PDU.
     fn claim(&self, flow: &Flow, bytes: &[u8]) -> Claim {
-        let bhs = pdu::Bhs::peek(bytes).filter(|bhs| frames::is_credible(bhs));
+        let bhs = pdu::Bhs::peek(bytes).filter(|bhs| headers::is_credible(bhs));
         let is_login = bhs.is_some_and(|bhs| bhs.kind() == Opcode::LoginRequest && bhs.data_len() > 0);
         match (bhs, flow.has_port(PORT)) {
             (Some(_), true) => Claim::Bytes,

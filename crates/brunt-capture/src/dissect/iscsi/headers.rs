@@ -1,0 +1,260 @@
+//! Which bytes can be the 48 of a header, and where in data that is searched one may begin. Asked by
+//! [`super::frames`]. The one rule: whatever [`is_credible`] accepts [`find`] stops at; what speaks for a header beyond
+//! its own bytes is judged elsewhere.
+
+use brunt_wire::iscsi::pdu::{self, Bhs, FLAG_FINAL, Opcode, RESERVED_TAG};
+use brunt_wire::scsi::cdb::{Transfer, op};
+
+/// The longest data segment that is believed: targets and initiators announce 256 KiB, and seldom 1 MiB or more.
+const DATA_BYTES_MAX: usize = 8 << 20;
+/// Additional header segments in four-byte words: a CDB of 260 bytes and a bidirectional length (11.2.2).
+const AHS_WORDS_MAX: u8 = 66;
+/// The longest data segment of other PDUs in a search: MaxRecvDataSegmentLength where nothing was said (13.12).
+const TEXT_BYTES_MAX: usize = 8 << 10;
+
+/// Whether these can be the first 48 bytes of a PDU where one has to begin. What is reserved is not looked at:
+/// libiscsi 1.19 leaves bytes of an earlier CDB behind a shorter one.
+pub fn is_possible(bhs: &Bhs) -> bool {
+    bhs.opcode & 0x80 == 0
+        && !matches!(bhs.kind(), Opcode::Other(_))
+        && bhs.total_ahs_length <= AHS_WORDS_MAX
+        && bhs.data_len() <= DATA_BYTES_MAX
+}
+
+/// Whether these may be the first 48 bytes of a PDU: what the RFC reserves is zero, and lengths make sense.
+pub fn is_credible(bhs: &Bhs) -> bool {
+    if !is_possible(bhs) {
+        return false;
+    }
+    let (b, tag) = (bhs.flags, bhs.initiator_task_tag.get());
+    let no_ahs = bhs.total_ahs_length == 0;
+    let tagged = tag != RESERVED_TAG;
+    let lun = bhs.lun[2..] == [0; 6];
+    match bhs.kind() {
+        Opcode::ScsiCommand => {
+            let command = pdu::ScsiCommand::view(bhs);
+            b & 0x18 == 0
+                && b & 0x07 <= 4
+                && bhs.specific == [0; 2]
+                && lun
+                && tagged
+                && bhs.data_len() as u64 <= u64::from(command.expected_data_transfer_length.get())
+                && brunt_wire::scsi::cdb::length(command.cdb[0])
+                    .is_some_and(|len| command.cdb[usize::from(len)..].iter().all(|byte| *byte == 0))
+        }
+        Opcode::DataOut => {
+            let data = pdu::DataOut::view(bhs);
+            b & 0x7f == 0
+                && no_ahs
+                && bhs.specific == [0; 2]
+                && tagged
+                && bhs.data_len() > 0
+                && (data.reserved2, data.reserved3, data.reserved4) == ([0; 4], [0; 4], [0; 4])
+        }
+        Opcode::DataIn => no_ahs && tagged && b & 0x38 == 0 && bhs.specific[0] == 0 && lun,
+        Opcode::R2t => {
+            let r2t = pdu::R2t::view(bhs);
+            b == FLAG_FINAL
+                && no_ahs
+                && tagged
+                && bhs.data_len() == 0
+                && r2t.desired_data_transfer_length.get() > 0
+                && r2t.target_transfer_tag.get() != RESERVED_TAG
+        }
+        Opcode::ScsiResponse => no_ahs && tagged && b & 0xe1 == FLAG_FINAL && bhs.lun == [0; 8],
+        Opcode::TaskManagementRequest | Opcode::TaskManagementResponse => {
+            no_ahs && tagged && b & FLAG_FINAL != 0 && bhs.data_len() == 0
+        }
+        Opcode::NopOut | Opcode::NopIn => b == FLAG_FINAL && no_ahs && bhs.specific == [0; 2],
+        Opcode::LoginRequest | Opcode::LoginResponse => {
+            no_ahs && b & 0x30 == 0 && tagged && bhs.specific == [0; 2]
+        }
+        Opcode::TextRequest | Opcode::TextResponse => no_ahs && b & 0x3f == 0 && tagged,
+        Opcode::LogoutRequest | Opcode::LogoutResponse => {
+            no_ahs && b & FLAG_FINAL != 0 && bhs.data_len() == 0
+        }
+        Opcode::SnackRequest => no_ahs && b & 0xf0 == FLAG_FINAL && bhs.data_len() == 0,
+        Opcode::AsyncMessage | Opcode::Reject => no_ahs && b == FLAG_FINAL && tag == RESERVED_TAG,
+        Opcode::Other(_) => false,
+    }
+}
+
+/// Whether a search may stop at a credible header. Little of text, logins and NOPs is reserved, and they are short: what
+/// looks like a long one in data would have megabytes passed over.
+pub fn is_search_worthy(bhs: &Bhs) -> bool {
+    let is_io = matches!(
+        bhs.kind(),
+        Opcode::ScsiCommand | Opcode::DataOut | Opcode::DataIn | Opcode::R2t | Opcode::ScsiResponse
+    );
+    is_io || bhs.data_len() <= TEXT_BYTES_MAX
+}
+
+/// Whether a command reads or writes blocks of a length that blocks have.
+pub fn is_consistent(bhs: &Bhs) -> bool {
+    let command = pdu::ScsiCommand::view(bhs);
+    let blocks = match command.cdb[0] {
+        op::READ_10 | op::READ_12 | op::READ_16 | op::WRITE_10 | op::WRITE_12 | op::WRITE_16 => {
+            Transfer::decode(&command.cdb).blocks
+        }
+        _ => return false,
+    };
+    let bytes = command.expected_data_transfer_length.get();
+    let is_length = |bytes| matches!(bytes, 512 | 520 | 528 | 2048 | 4096 | 4160 | 8192);
+    blocks > 0 && bytes.is_multiple_of(blocks) && is_length(bytes / blocks)
+}
+
+/// Bytes that are passed over together where no header begins in them, and those behind them that are looked at for it.
+const BLOCK_BYTES: usize = 64;
+const AHEAD_BYTES: usize = 4;
+
+/// Whether a header may begin at one of the words of a block, by the first two bytes and the fifth; some that do not are
+/// let through. Only commands have additional headers, and what a NOP begins with is not zero. Written so that a compiler
+/// compares several words at once.
+#[inline]
+fn any_word_may_begin(block: &[u8; BLOCK_BYTES + AHEAD_BYTES]) -> bool {
+    let (firsts, seconds) =
+        (block[..BLOCK_BYTES].as_chunks::<4>().0, block[AHEAD_BYTES..].as_chunks::<4>().0);
+    let mut any = 0;
+    for (first, second) in firsts.iter().zip(seconds) {
+        // The opcode is the lowest byte, the flags are the next.
+        let (first, second) = (u32::from_le_bytes(*first), u32::from_le_bytes(*second));
+        let is_command = u32::from(first & 0x18bf == 1);
+        let is_other = u32::from((first & 0x80) | (second & 0xff) == 0) & u32::from(first & 0xffff != 0);
+        any |= is_command | is_other;
+    }
+    any != 0
+}
+
+/// The same for each byte of a block.
+#[inline]
+fn any_byte_may_begin(block: &[u8; BLOCK_BYTES + AHEAD_BYTES]) -> bool {
+    let mut any = 0;
+    for place in 0..BLOCK_BYTES {
+        let (opcode, flags, words) = (block[place], block[place + 1], block[place + 4]);
+        let is_command = u8::from(opcode & 0xbf == 1) & u8::from(flags & 0x18 == 0);
+        any |= is_command | u8::from((opcode & 0x80) | words == 0) & u8::from(opcode | flags != 0);
+    }
+    any != 0
+}
+
+/// Whether a header may begin with these bytes, as far as they are there.
+pub fn may_begin(bytes: &[u8]) -> bool {
+    let opcode = Opcode::from_byte(bytes[0]);
+    if bytes[0] & 0x80 != 0 || matches!(opcode, Opcode::Other(_)) {
+        return false;
+    }
+    let flags = bytes.get(1).is_none_or(|flags| match opcode {
+        Opcode::ScsiCommand => flags & 0x18 == 0,
+        Opcode::NopOut | Opcode::NopIn => *flags == FLAG_FINAL,
+        _ => true,
+    });
+    flags
+        && bytes
+            .get(4)
+            .is_none_or(|words| *words == 0 || opcode == Opcode::ScsiCommand && *words <= AHS_WORDS_MAX)
+}
+
+/// The first place in `bytes` where a header may begin, of those that are multiples of `step`, which is 4 or 1; the
+/// first of them behind `bytes` if there is none.
+pub fn find(bytes: &[u8], step: usize) -> usize {
+    assert!(
+        matches!(step, 1 | 4),
+        "headers are looked for at each byte or at each word, not every {step} bytes"
+    );
+    let mut at = 0;
+    while at < bytes.len() {
+        // Of random data one block in 16 is looked at closely: 1.2 instructions a byte.
+        if let Some(block) = bytes[at..].first_chunk() {
+            let any = if step == 4 { any_word_may_begin(block) } else { any_byte_may_begin(block) };
+            if !any {
+                at += BLOCK_BYTES;
+                continue;
+            }
+        }
+        let end = bytes.len().min(at + BLOCK_BYTES);
+        if let Some(found) = (at..end).step_by(step).find(|place| may_begin(&bytes[*place..])) {
+            return found;
+        }
+        at += BLOCK_BYTES;
+    }
+    bytes.len().next_multiple_of(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use brunt_core::random::Random;
+    use brunt_wire::iscsi::pdu::BHS_BYTES;
+
+    use super::*;
+
+    /// A header with these bytes, and a task's tag.
+    fn header(parts: &[(usize, &[u8])]) -> [u8; BHS_BYTES] {
+        let mut bytes = [0; BHS_BYTES];
+        bytes[16..20].copy_from_slice(&[0, 0, 1, 2]);
+        parts.iter().for_each(|(at, part)| bytes[*at..*at + part.len()].copy_from_slice(part));
+        bytes
+    }
+
+    fn credible() -> Vec<[u8; BHS_BYTES]> {
+        let read: &[(usize, &[u8])] = &[(22, &[2, 0]), (32, &[op::READ_10, 0, 0, 0, 0, 0, 0, 0, 1])];
+        vec![
+            header(&[&[(0, &[0x01, 0xc1][..])], read].concat()),
+            header(&[&[(0, &[0x41, 0xc4, 0, 0, 4][..])], read].concat()),
+            header(&[(0, &[0x00, FLAG_FINAL])]),
+            header(&[(0, &[0x40, FLAG_FINAL])]),
+            header(&[(0, &[0x20, FLAG_FINAL])]),
+            header(&[(0, &[0x05, 0, 0, 0, 0, 0, 0, 1])]),
+            header(&[(0, &[0x25, 0x81])]),
+            header(&[(0, &[0x21, FLAG_FINAL])]),
+            header(&[(0, &[0x31, FLAG_FINAL]), (46, &[2, 0])]),
+            header(&[(0, &[0x43, 0x87, 0, 0, 0, 0, 1])]),
+        ]
+    }
+
+    /// A header is found wherever it lies, and before it only what may be one.
+    #[test]
+    fn no_credible_header_is_passed_over() {
+        let mut random = Random::new(7);
+        for bhs in credible() {
+            assert!(is_credible(Bhs::peek(&bhs).unwrap()), "{bhs:x?}");
+            for place in (0..200).chain([1000, 1001, 1002, 1003]) {
+                for (step, kind) in [(1, 0), (4, 1), (1, 1), (4, 2)] {
+                    let place = if step == 4 { place * 4 } else { place };
+                    let mut bytes = vec![0u8; place + BHS_BYTES];
+                    match kind {
+                        0 => random.fill(&mut bytes),
+                        1 => bytes.fill(b'q'),
+                        _ => {}
+                    }
+                    bytes[place..].copy_from_slice(&bhs);
+                    let mut at = 0;
+                    loop {
+                        at += find(&bytes[at..], step);
+                        assert!(at <= place, "{step} {kind}: {place} was passed over for {at}");
+                        assert!(may_begin(&bytes[at..]));
+                        if at == place {
+                            break;
+                        }
+                        at += step;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What blocks are passed over by is what places are: nothing is found later than by looking at each.
+    #[test]
+    fn blocks_and_places_agree() {
+        let mut random = Random::new(8);
+        for round in 0..2000 {
+            let mut bytes = vec![0; random.below(300) as usize];
+            random.fill(&mut bytes);
+            // Bytes that headers have, so that some are found.
+            bytes.iter_mut().for_each(|byte| *byte &= [0xff, 0x3f, 0x81, 0x47][round % 4]);
+            for step in [1, 4] {
+                let expected = (0..bytes.len()).step_by(step).find(|at| may_begin(&bytes[*at..]));
+                assert_eq!(find(&bytes, step), expected.unwrap_or(bytes.len().next_multiple_of(step)));
+            }
+        }
+    }
+}
