@@ -78,11 +78,38 @@ impl PartialOrd for Seq {
     }
 }
 
+/// Bytes of segments that wait as one run; a buffer of this size is used again.
+const RUN_BYTES_MAX: usize = 64 << 10;
+
+/// Segments that wait, each where the one before it ended: after a loss all of a window, and one place for them.
 #[derive(Debug)]
-struct Waiting {
+struct Run {
+    /// Of all segments.
     wire_len: u32,
-    time_ns: u64,
     bytes: Vec<u8>,
+    /// Of the first segment.
+    first_len: u32,
+    first_ns: u64,
+    /// Where in the run each of the others ends, and when it was seen.
+    others: Vec<(u32, u64)>,
+}
+
+impl Run {
+    fn segments(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    fn last_ns(&self) -> u64 {
+        self.others.last().map_or(self.first_ns, |(_, time_ns)| *time_ns)
+    }
+
+    /// Whether this segment, so far from the run's beginning, can be its next one: nothing of either was cut.
+    fn goes_on_with(&self, distance: u32, payload: Payload<'_>) -> bool {
+        distance == self.wire_len
+            && self.bytes.len() == self.wire_len as usize
+            && payload.bytes.len() == payload.wire_len
+            && self.bytes.len() + payload.wire_len <= RUN_BYTES_MAX
+    }
 }
 
 /// The state of one direction.
@@ -96,7 +123,8 @@ pub struct Reassembly {
     start: u32,
     synchronized: bool,
     /// By the number of their first byte; almost always empty.
-    waiting: BTreeMap<Seq, Waiting>,
+    waiting: BTreeMap<Seq, Run>,
+    waiting_segments: usize,
     waiting_bytes: usize,
 }
 
@@ -230,10 +258,24 @@ impl Reassembly {
         to: &mut StreamContext<'_, impl StreamSink>,
     ) {
         let wire_len = payload.wire_len as u32;
-        // The same segment again; a shorter one that starts with it is settled by trimming.
-        if self.waiting.get(&Seq(seq)).is_some_and(|waiting| waiting.wire_len >= wire_len) {
-            to.ledger.bytes_retransmitted += u64::from(wire_len);
-            return;
+        if let Some((Seq(start), run)) = self.waiting.range_mut(..=Seq(seq)).next_back() {
+            let distance = seq.wrapping_sub(*start);
+            // The same again; a shorter one that starts with it is settled by trimming.
+            if distance.saturating_add(wire_len) <= run.wire_len {
+                to.ledger.bytes_retransmitted += u64::from(wire_len);
+                return;
+            }
+            if run.goes_on_with(distance, payload)
+                && self.waiting_bytes + payload.wire_len <= BYTES_WAITING_MAX
+                && to.memory.append(&mut run.bytes, payload.bytes)
+            {
+                run.wire_len += wire_len;
+                run.others.push((run.wire_len, time_ns));
+                self.waiting_bytes += payload.wire_len;
+                self.waiting_segments += 1;
+                to.ledger.segments_reordered += 1;
+                return;
+            }
         }
         let mut bytes = Vec::new();
         while self.waiting_bytes + payload.bytes.len() > BYTES_WAITING_MAX
@@ -252,8 +294,11 @@ impl Reassembly {
         }
         self.waiting_bytes += bytes.len();
         to.ledger.segments_reordered += 1;
-        if let Some(shorter) = self.waiting.insert(Seq(seq), Waiting { wire_len, time_ns, bytes }) {
+        self.waiting_segments += 1;
+        let run = Run { wire_len, bytes, first_len: wire_len, first_ns: time_ns, others: Vec::new() };
+        if let Some(shorter) = self.waiting.insert(Seq(seq), run) {
             self.waiting_bytes -= shorter.bytes.len();
+            self.waiting_segments -= shorter.segments();
             to.memory.release(shorter.bytes);
         }
     }
@@ -273,7 +318,7 @@ impl Reassembly {
     pub fn settle(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
         while let Some((&Seq(seq), first)) = self.waiting.first_key_value() {
             if ahead(seq, self.next) > 0 {
-                let since = first.time_ns;
+                let since = first.first_ns;
                 if self.is_full() {
                     self.give_up_for_room(seq, since, to);
                     continue;
@@ -288,35 +333,43 @@ impl Reassembly {
     }
 
     fn is_full(&self) -> bool {
-        self.waiting.len() > SEGMENTS_WAITING_MAX || self.waiting_bytes > BYTES_WAITING_MAX - (1 << 16)
+        self.waiting_segments > SEGMENTS_WAITING_MAX || self.waiting_bytes > BYTES_WAITING_MAX - (1 << 16)
     }
 
     /// Whether the first gap has been open for too long, when what follows it came at `since_ns`.
     fn is_too_old(&self, since_ns: u64) -> bool {
-        let last = self.waiting.last_key_value().map_or(since_ns, |(_, last)| last.time_ns);
+        let last = self.waiting.last_key_value().map_or(since_ns, |(_, last)| last.last_ns());
         let age_ns = last.saturating_sub(since_ns);
         let is_one_sided = self.acked == self.start;
         age_ns > GAP_NS_MAX
-            || is_one_sided && (age_ns > ONE_SIDED_GAP_NS_MAX || self.waiting.len() > ONE_SIDED_SEGMENTS_MAX)
+            || is_one_sided
+                && (age_ns > ONE_SIDED_GAP_NS_MAX || self.waiting_segments > ONE_SIDED_SEGMENTS_MAX)
     }
 
-    /// Hands on the first that waits, which begins where the stream is, or before.
+    /// Hands on the first run that waits, which begins where the stream is, or before.
     fn hand_on_first(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
-        let Some((Seq(seq), first)) = self.waiting.pop_first() else { return };
-        self.waiting_bytes -= first.bytes.len();
-        let known = self.next.wrapping_sub(seq);
-        if known < first.wire_len {
-            let bytes = first.bytes.get(known as usize..).unwrap_or(&[]);
-            self.deliver(bytes, first.wire_len - known, first.time_ns, to);
+        let Some((Seq(seq), run)) = self.waiting.pop_first() else { return };
+        self.waiting_bytes -= run.bytes.len();
+        self.waiting_segments -= run.segments();
+        let mut begin = 0;
+        for (end, time_ns) in std::iter::once((run.first_len, run.first_ns)).chain(run.others) {
+            // What of the segment came before, in others that overlap with it.
+            let known = self.next.wrapping_sub(seq.wrapping_add(begin)).min(end - begin);
+            if known < end - begin {
+                let of_segment = &run.bytes[..run.bytes.len().min(end as usize)];
+                let bytes = of_segment.get((begin + known) as usize..).unwrap_or(&[]);
+                self.deliver(bytes, end - begin - known, time_ns, to);
+            }
+            to.ledger.bytes_retransmitted += u64::from(known);
+            begin = end;
         }
-        to.ledger.bytes_retransmitted += u64::from(known.min(first.wire_len));
-        to.memory.release(first.bytes);
+        to.memory.release(run.bytes);
     }
 
     /// The connection is over or the capture ends: gives up every gap.
     pub fn finish(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
         while let Some((&Seq(seq), first)) = self.waiting.first_key_value() {
-            let since = first.time_ns;
+            let since = first.first_ns;
             if ahead(seq, self.next) > 0 {
                 self.hole(seq, since, to);
             }
@@ -328,7 +381,7 @@ impl Reassembly {
         while let Some((_, waiting)) = self.waiting.pop_first() {
             memory.release(waiting.bytes);
         }
-        self.waiting_bytes = 0;
+        (self.waiting_bytes, self.waiting_segments) = (0, 0);
         self.synchronized = false;
     }
 
