@@ -118,6 +118,8 @@ counters! {
     calls_timed_out,
     /// Calls given up to make room for others.
     calls_evicted,
+    /// Calls that another one ended, so that no answer came: tasks that iSCSI's task management aborted.
+    calls_aborted,
     /// Calls still waiting when the capture ended.
     calls_open_at_end,
     /// Calls waiting now.
@@ -155,11 +157,12 @@ impl Ledger {
         let calls = self.calls_answered
             + self.calls_timed_out
             + self.calls_evicted
+            + self.calls_aborted
             + self.calls_repeated
             + self.calls_open_at_end
             + self.calls_open;
         if calls != self.calls {
-            return Err("calls are answered, repeated, timed out, evicted or open");
+            return Err("calls are answered, repeated, timed out, evicted, aborted or open");
         }
         if self.replies != self.calls_answered + self.replies_unmatched {
             return Err("replies are matched or unmatched");

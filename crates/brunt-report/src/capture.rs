@@ -425,6 +425,7 @@ fn ledger(report: &Report) -> Option<Section> {
         row("repeated", l.of("calls_repeated"), "retransmitted while the first was outstanding"),
         row("timed out", l.of("calls_timed_out"), "timed out"),
         row("evicted", l.of("calls_evicted"), "evicted to make room for others"),
+        row("aborted", l.of("calls_aborted"), "ended without a reply by iSCSI's task management"),
         row("open", l.of("calls_open") + l.of("calls_open_at_end"), "outstanding at the end"),
         row("replies", l.of("replies"), "seen"),
         row("without call", l.of("replies_unmatched"), "without a captured call (calls lost)"),

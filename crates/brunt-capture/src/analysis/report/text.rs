@@ -219,6 +219,9 @@ fn write_ledger(report: &Report, o: &mut String) {
         l.of("calls_evicted"),
         l.of("calls_repeated")
     );
+    if l.of("calls_aborted") > 0 {
+        let _ = writeln!(o, "  aborted {} calls, by task management", l.of("calls_aborted"));
+    }
     let _ =
         writeln!(o, "  replies {} seen, {} without their call", l.of("replies"), l.of("replies_unmatched"));
     for (dissector, counter) in OWN_COUNTERS {

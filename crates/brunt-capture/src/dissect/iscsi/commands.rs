@@ -29,6 +29,10 @@ pub const KINDS: [OperationInfo; 17] = [
     OperationInfo { name: "SCSI OTHER", op: None },
     OperationInfo { name: "iSCSI TASK MANAGEMENT", op: None },
 ];
+/// Data to a logical unit.
+pub const SCSI_WRITE: OperationKind = OperationKind::of::<Iscsi>(1);
+/// What makes it durable.
+pub const SCSI_SYNCHRONIZE_CACHE: OperationKind = OperationKind::of::<Iscsi>(2);
 const OTHER: u16 = 15;
 const TASK_MANAGEMENT: u16 = 16;
 

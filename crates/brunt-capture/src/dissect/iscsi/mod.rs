@@ -9,7 +9,7 @@
 //! connection each, and connections may belong to different pipelines. The one rule: a PDU is believed when something
 //! beyond its own bytes speaks for it (`frames.rs`), and an answer belongs to a task of its own connection only.
 
-mod commands;
+pub mod commands;
 mod frames;
 mod headers;
 mod login;
@@ -38,7 +38,7 @@ const NAMED_MAX: usize = 1024;
 const LIST_BYTES_MAX: usize = 8 + 16 * 1024;
 
 /// The protocol of all operations here.
-const SCSI: Protocol = Protocol::of::<Iscsi>(0);
+pub const SCSI: Protocol = Protocol::of::<Iscsi>(0);
 
 /// Places of the counters.
 const PDUS_REJECTED: usize = 0;
@@ -193,6 +193,8 @@ impl Iscsi {
             unit_block_bytes: connection.block_bytes_of(lun),
             extents: None,
             outstanding: self.tasks.count() as u32 + 1,
+            session: connection.login.session,
+            aborted_by: None,
         };
         let session = ScsiSession { number: connection.login.session, target };
         let shown =

@@ -32,6 +32,11 @@ pub const SCSI_COMMANDS: Table = Table {
         Column::text("cdb", "The CDB in hexadecimal; null for task management.").nullable(),
         Column::int("function", "Task management's function (RFC 7143, 11.5.1); null for commands.").nullable(),
         Column::int("referenced_tag", "The tag of the task it is about; null for commands.").nullable(),
+        Column::int(
+            "aborted_by",
+            "`record_id` of the task management function that ended it without an answer; null for others.",
+        )
+        .nullable(),
         Column::int("task_attribute", "0 untagged, 1 simple, 2 ordered, 3 head of queue, 4 ACA.").nullable(),
         Column::int("lba", "The first block; null for commands without blocks.").nullable(),
         Column::int("blocks", "How many; null for commands without blocks.").nullable(),
@@ -99,6 +104,7 @@ impl OwnTables<Iscsi> for IscsiTables {
     fn record(&mut self, operation: &Operation<'_>, own: &Scsi<'_>, files: &mut Files, common: &mut Common) {
         let Scsi { task, answer, session } = own;
         let id = common.number(operation.record_id);
+        let aborted_by = task.aborted_by.map(|record_id| common.number(record_id));
         let handle = handle_of(task.lun, session.target);
         let server = operation.peers.server.address;
         let file = files.handle_of(task.file, server, FileHandle(&handle), common);
@@ -134,6 +140,7 @@ impl OwnTables<Iscsi> for IscsiTables {
             .int_or_null(cdb)
             .int_or_null(task.function.map(|(function, _)| function.into()))
             .int_or_null(task.function.map(|(_, tag)| tag.into()))
+            .int_or_null(aborted_by)
             .int_or_null(command.map(|command| attribute(command.flags)))
             .int_or_null(blocks.map(|(lba, _)| lba as i64))
             .int_or_null(blocks.map(|(_, blocks)| blocks.into()))

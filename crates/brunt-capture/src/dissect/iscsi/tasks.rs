@@ -76,6 +76,35 @@ pub struct ScsiTask {
     pub extents: Option<Vec<UnmapDescriptor>>,
     /// Tasks that waited when it came, itself included.
     pub outstanding: u32,
+    /// Its session, as [`ScsiSession::number`] has it.
+    pub session: Option<u64>,
+    /// The record of the task management function that ended it.
+    pub aborted_by: Option<u64>,
+}
+
+/// Which tasks a task management function ends (RFC 7143, 11.5.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AbortScope {
+    /// The one with this tag, on the same connection.
+    Task(u32),
+    /// All of a logical unit.
+    Unit([u8; 8]),
+    /// All of the target.
+    Target,
+}
+
+impl AbortScope {
+    fn of(function: u8, referenced_tag: u32, lun: [u8; 8]) -> Option<AbortScope> {
+        use code::task_management as function_code;
+        match function {
+            function_code::ABORT_TASK => Some(AbortScope::Task(referenced_tag)),
+            function_code::ABORT_TASK_SET
+            | function_code::CLEAR_TASK_SET
+            | function_code::LOGICAL_UNIT_RESET => Some(AbortScope::Unit(lun)),
+            function_code::TARGET_WARM_RESET | function_code::TARGET_COLD_RESET => Some(AbortScope::Target),
+            _ => None,
+        }
+    }
 }
 
 impl ScsiTask {
@@ -128,7 +157,12 @@ pub struct ScsiTasks {
     extents: usize,
     timeout_ns: u64,
     expired_ns: u64,
+    /// How many tasks may still be looked at to find those that a reset ends.
+    looks_left: u64,
 }
+
+/// Each task that begins allows so many looks: a reset looks at all that wait, and a flood of resets must not.
+const LOOKS_EACH: u64 = 64;
 
 fn key(connection: u32, tag: u32) -> u64 {
     u64::from(connection) << 32 | u64::from(tag)
@@ -143,6 +177,7 @@ impl ScsiTasks {
             extents: 0,
             timeout_ns,
             expired_ns: 0,
+            looks_left: 0,
         }
     }
 
@@ -190,6 +225,7 @@ impl ScsiTasks {
     ) {
         out.ledger.calls += 1;
         out.ledger.calls_open += 1;
+        self.looks_left = self.looks_left.saturating_add(LOOKS_EACH);
         if self.waiting.len() >= self.max {
             // Whichever comes first: finding the oldest would cost more than it is worth.
             let any = self.waiting.keys().next().copied();
@@ -224,6 +260,56 @@ impl ScsiTasks {
         out.ledger.calls_open -= 1;
         out.ledger.calls_answered += 1;
         hand_on(&task, Some(answer), session, out);
+        let is_complete = answer.response == code::task_management::FUNCTION_COMPLETE;
+        let scope = task.function.and_then(|(function, tag)| AbortScope::of(function, tag, task.lun));
+        if let Some(scope) = scope.filter(|_| is_complete) {
+            self.abort(connection, &task, scope, session, out);
+        }
+    }
+
+    /// A task management function was carried out: the tasks that it ended get no answer, and their tags are free. Of
+    /// other sessions nothing is known: with TAS their tasks are answered (SAM-5, 5.3.1), and else they time out.
+    #[cold]
+    fn abort<S: Sink>(
+        &mut self,
+        connection: u32,
+        by: &ScsiTask,
+        scope: AbortScope,
+        session: &ScsiSession<'_>,
+        out: &mut Out<'_, S>,
+    ) {
+        let is_ended = |key: u64, task: &ScsiTask| {
+            let is_same =
+                key >> 32 == u64::from(connection) || by.session.is_some() && task.session == by.session;
+            let is_in_scope = match scope {
+                AbortScope::Task(_) => true,
+                AbortScope::Unit(lun) => task.lun == lun,
+                AbortScope::Target => true,
+            };
+            is_same && is_in_scope && task.command.is_some() && task.record_id < by.record_id
+        };
+        let mut ended: Vec<ScsiTask> = match scope {
+            AbortScope::Task(tag) => {
+                let key = key(connection, tag);
+                let ends = self.waiting.get(&key).is_some_and(|task| is_ended(key, task));
+                ends.then(|| self.waiting.remove(&key)).flatten().into_iter().collect()
+            }
+            AbortScope::Unit(_) | AbortScope::Target => {
+                let looks = self.waiting.len() as u64;
+                if looks > self.looks_left {
+                    return;
+                }
+                self.looks_left -= looks;
+                self.waiting.extract_if(|key, task| is_ended(*key, task)).map(|(_, task)| task).collect()
+            }
+        };
+        ended.sort_unstable_by_key(|task| task.record_id);
+        for task in &mut ended {
+            self.left(task);
+            task.aborted_by = Some(by.record_id);
+            out.ledger.calls_aborted += 1;
+            give_up(task, session, out);
+        }
     }
 
     /// Gives up what has waited for too long.
