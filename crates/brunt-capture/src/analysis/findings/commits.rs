@@ -3,6 +3,7 @@
 use super::Rule;
 use crate::analysis::Analysis;
 use crate::analysis::report::Finding;
+use crate::dissect::iscsi::commands::{SCSI_SYNCHRONIZE_CACHE, SCSI_WRITE};
 use crate::dissect::rpc::{COMMIT, WRITE};
 use crate::ledger::Ledger;
 
@@ -10,15 +11,19 @@ use crate::ledger::Ledger;
 pub(super) const RULE: Rule = Rule { find, needs_operations: true };
 
 fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
-    let (writes, commits) = (analysis.all.mix.of(WRITE).calls, analysis.all.mix.of(COMMIT).calls);
-    if writes >= 100 && commits * 2 >= writes {
-        findings.push(Finding {
-            kind: "commits".into(),
-            text: format!(
-                "{commits} COMMITs follow {writes} WRITEs: data is flushed after every write or two."
-            ),
-            advice: "Synchronous writing (fsync, sync mounts) makes latency of stable storage the limit."
-                .into(),
-        });
+    for (write, commit) in [(WRITE, COMMIT), (SCSI_WRITE, SCSI_SYNCHRONIZE_CACHE)] {
+        let (writes, commits) = (analysis.all.mix.of(write).calls, analysis.all.mix.of(commit).calls);
+        if writes >= 100 && commits * 2 >= writes {
+            findings.push(Finding {
+                kind: "commits".into(),
+                text: format!(
+                    "{commits} {}s follow {writes} {}s: data is flushed after every write or two.",
+                    commit.name(),
+                    write.name()
+                ),
+                advice: "Synchronous writing (fsync, sync mounts) makes latency of stable storage the limit."
+                    .into(),
+            });
+        }
     }
 }

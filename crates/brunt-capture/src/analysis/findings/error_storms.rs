@@ -4,10 +4,12 @@
 use std::borrow::Cow;
 
 use brunt_core::units::counted;
+use brunt_wire::scsi::sense::ScsiStatus;
 
 use super::{Rule, percent};
 use crate::analysis::Analysis;
 use crate::analysis::report::Finding;
+use crate::dissect::iscsi::SCSI;
 use crate::ledger::Ledger;
 
 /// The rule.
@@ -37,11 +39,32 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
                 storm.first.1
             ),
             advice: Cow::Borrowed(match storm.status.status {
+                status if storm.status.protocol == SCSI => scsi_advice(status),
                 70 => "A stale handle never becomes valid again: remount on those clients or restart what holds the file open.",
                 13 | 1 => "Programs that are refused and try again: check permissions and the export's options.",
                 28 | 69 => "Writes fail because the file system or quota is full: free space or raise the quota.",
                 _ => "An operation that keeps failing the same way costs the server as much as one that works.",
             }),
         });
+    }
+}
+
+/// What to do about a status of SCSI (SAM-5, 5.3.1).
+fn scsi_advice(status: u32) -> &'static str {
+    let status = u8::try_from(status).map(ScsiStatus::from_byte);
+    match status {
+        Ok(ScsiStatus::CheckCondition) => {
+            "Sense data says why: `sense_key`, `asc` and `ascq` in table scsi_commands of a trace."
+        }
+        Ok(ScsiStatus::Busy | ScsiStatus::TaskSetFull) => {
+            "The logical unit's queue is full: lower the initiators' queue depth, or spread the load over more units."
+        }
+        Ok(ScsiStatus::ReservationConflict) => {
+            "Another initiator holds a reservation: find its key, and preempt or clear it if that initiator is gone."
+        }
+        Ok(ScsiStatus::TaskAborted) => {
+            "Another initiator's reset or a time-out ended these commands: look for task management in the capture."
+        }
+        _ => "An operation that keeps failing the same way costs the target as much as one that works.",
     }
 }

@@ -13,7 +13,9 @@ pub(super) const RULE: Rule = Rule { find, needs_operations: false };
 const MESSAGES_MIN: u64 = 10;
 
 fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
+    // RPC counts replies that name no operation apart; those of iSCSI are answers without their commands.
     let alone = ledger.named().find(|(name, _)| *name == "replies_alone").map_or(0, |(_, count)| count);
+    let alone = alone.max(ledger.replies_unmatched);
     let (text, advice) = if ledger.calls == 0 && alone >= MESSAGES_MIN {
         (
             format!(
