@@ -55,8 +55,8 @@ pub(crate) const EXTENTS: Table = Table {
     ],
 };
 
-/// Commands that were met in one table only, at the most: parts of a trace may have been deleted.
-const UNMATCHED_MAX: usize = 1 << 16;
+/// Commands whose operations have not come yet, at the most: parts of a trace may have been deleted.
+const UNMATCHED_MAX: usize = 1 << 18;
 /// A request says its length in 32 bits: a longer extent becomes several, each of whole MiB.
 const EXTENT_BYTES_MAX: u64 = 1 << 31;
 
@@ -78,7 +78,6 @@ struct CommandExtent {
 
 /// What the row of an operation does not say of SCSI commands: which force their data to stable storage, and what they
 /// give back or write with one block.
-#[derive(Default)]
 pub(crate) struct CommandDetails {
     commands: Option<TableReader>,
     extents: Option<TableReader>,
@@ -91,6 +90,26 @@ pub(crate) struct CommandDetails {
     forced: HashSet<i64>,
     /// By command. UNMAP and WRITE SAME that are not here are not known.
     extents_of: HashMap<i64, ExtentsOf>,
+    /// How many commands may be in either of the two, and how many found no room.
+    unmatched_max: usize,
+    dropped: u64,
+}
+
+impl Default for CommandDetails {
+    fn default() -> CommandDetails {
+        CommandDetails {
+            commands: None,
+            extents: None,
+            read: 0,
+            wanted: 0,
+            extents_read: 0,
+            extents_wanted: 0,
+            forced: HashSet::new(),
+            extents_of: HashMap::new(),
+            unmatched_max: UNMATCHED_MAX,
+            dropped: 0,
+        }
+    }
 }
 
 impl CommandDetails {
@@ -108,6 +127,12 @@ impl CommandDetails {
     pub fn damaged(&self) -> usize {
         let tables = [&self.commands, &self.extents];
         tables.into_iter().flatten().map(|reader| reader.damaged().len()).sum()
+    }
+
+    /// Commands of which nobody will know whether they force their data, or what they give back: they waited for their
+    /// operations with too many others.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// Reads on until so many more rows are known.
@@ -132,13 +157,20 @@ impl CommandDetails {
                 of.extents.extend(CommandExtent::of(lbas[row], blocks[row], of.block_bytes));
             }
         }
-        if self.forced.len() > UNMATCHED_MAX * 4 {
+        self.make_room();
+        Ok(())
+    }
+
+    /// Gives up what waits where it is too much.
+    fn make_room(&mut self) {
+        if self.forced.len() > self.unmatched_max {
+            self.dropped += self.forced.len() as u64;
             self.forced.clear();
         }
-        if self.extents_of.len() > UNMATCHED_MAX * 4 {
+        if self.extents_of.len() > self.unmatched_max {
+            self.dropped += self.extents_of.len() as u64;
             self.extents_of.clear();
         }
-        Ok(())
     }
 
     /// The rows that the reader of commands has read.
@@ -276,6 +308,21 @@ pub(crate) fn requests(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What waits in vain has a bound, and what is given up for it is counted.
+    #[test]
+    fn details_that_find_no_room_are_counted() {
+        let mut details = CommandDetails { unmatched_max: 2, ..CommandDetails::default() };
+        details.forced.extend([1, 2]);
+        let unmap = ExtentsOf { op: TraceOp::Unmap, block_bytes: 512, extents: Vec::new() };
+        details.extents_of.insert(1, unmap.clone());
+        details.make_room();
+        assert_eq!((details.dropped(), details.take_forced(1)), (0, true));
+        details.forced.extend([3, 4]);
+        details.extents_of.extend([2, 3].map(|id| (id, unmap.clone())));
+        details.make_room();
+        assert_eq!((details.dropped(), details.take_forced(3), details.take_extents(1)), (6, false, None));
+    }
 
     #[test]
     fn long_extents_are_cut_and_impossible_ones_are_none() {

@@ -126,6 +126,10 @@ impl RequestSource for MergedTraces {
         }
         all
     }
+
+    fn details_dropped(&self) -> u64 {
+        self.traces.iter().map(|trace| trace.reader.ledger().details_dropped).sum()
+    }
 }
 
 #[cfg(test)]

@@ -49,6 +49,9 @@ pub struct RowLedger {
     pub repeated: u64,
     /// Other events than requests, for formats that have them.
     pub events: Option<EventCounts>,
+    /// SCSI commands of a captured trace whose requests came too late: whether they force their data to stable storage,
+    /// or what they unmap, is not known.
+    pub details_dropped: u64,
 }
 
 /// A trace that is open.
@@ -179,7 +182,8 @@ impl TraceReader {
 
     /// What became of the rows so far.
     pub fn ledger(&self) -> RowLedger {
-        RowLedger { events: self.source.events(), repeated: self.source.repeated(), ..self.ledger }
+        let (events, repeated) = (self.source.events(), self.source.repeated());
+        RowLedger { events, repeated, details_dropped: self.source.details_dropped(), ..self.ledger }
     }
 
     /// Whether requests come in the order of their times, not of the file.
@@ -296,6 +300,7 @@ mod tests {
             out_of_order: 1,
             repeated: 0,
             events: None,
+            details_dropped: 0,
         };
         assert_eq!(ledger, expected);
         let mut strict = open(text.into_bytes(), true).unwrap();

@@ -39,6 +39,11 @@ pub(crate) trait RequestSource: Send {
         0
     }
 
+    /// Commands whose details found no room until their requests came.
+    fn details_dropped(&self) -> u64 {
+        0
+    }
+
     /// Requests come in the order in which they were answered, and have to be sorted by their times.
     fn by_completion(&self) -> bool {
         false

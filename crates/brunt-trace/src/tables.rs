@@ -204,6 +204,10 @@ impl RequestSource for TableSource {
         self.repeated
     }
 
+    fn details_dropped(&self) -> u64 {
+        self.details.dropped()
+    }
+
     fn by_completion(&self) -> bool {
         self.format.by_completion
     }

@@ -144,6 +144,9 @@ impl Survey {
         if reader.ledger().damaged > 0 {
             survey.rows.insert("left out: not readable".into(), reader.ledger().damaged);
         }
+        if reader.ledger().details_dropped > 0 {
+            survey.rows.insert("repaired: FUA or extents not known".into(), reader.ledger().details_dropped);
+        }
         if survey.requests == 0 {
             let path = settings.trace.display();
             let (key, what) = match (settings.from.is_zero(), settings.length) {

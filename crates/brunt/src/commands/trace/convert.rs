@@ -101,6 +101,8 @@ struct Converted {
     /// Requests that were read.
     requests: u64,
     damaged: u64,
+    /// SCSI commands whose FUA bit or extents are not known.
+    details_dropped: u64,
     #[serde(flatten)]
     left_out: TransformLedger,
     #[serde(flatten)]
@@ -137,6 +139,7 @@ pub fn run(args: &ConvertArgs, output: &Output) -> Done {
     let converted = Converted {
         requests: read.requests,
         damaged: read.damaged,
+        details_dropped: read.details_dropped,
         left_out: transform.ledger(),
         ledger,
         digest: digest.finish(),
@@ -194,6 +197,11 @@ fn print(converted: &Converted, output: &Output) {
         if number > 0 {
             output.line(format_args!("left out     {} {why}", count(number)));
         }
+    }
+    if converted.details_dropped > 0 {
+        let dropped = count(converted.details_dropped);
+        output
+            .line(format_args!("without FUA  or extents: {dropped} commands, whose requests came too late"));
     }
     output
         .line(format_args!("digest       {} (times {})", converted.digest.requests, converted.digest.times));

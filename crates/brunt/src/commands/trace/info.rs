@@ -57,6 +57,12 @@ fn print(info: &TraceInfo, output: &Output) {
         let damaged = count(info.ledger.damaged);
         output.line(format_args!("damaged      {damaged} rows were skipped, the first is row {first}"));
     }
+    if info.ledger.details_dropped > 0 {
+        let dropped = count(info.ledger.details_dropped);
+        output.line(format_args!(
+            "dropped      details of {dropped} commands (FUA, what UNMAP gives back): their requests came too late"
+        ));
+    }
     if info.ledger.backwards > 0 {
         let backwards = count(info.ledger.backwards);
         let order = match (info.sorted, info.ledger.out_of_order) {
