@@ -7,13 +7,15 @@
 #   iscsi-captures.sh --missing NAME       what NAME needs and this machine lacks; nothing when it can be captured
 #   iscsi-captures.sh [--small] NAME FILE  capture session NAME into FILE (pcapng); --small: a few dozen commands
 #
-# NAME is TARGET-INITIATOR: tgt or brunt, and libiscsi, qemu, brunt or kernel. BRUNT is the program (default:
-# target/debug/brunt). The kernel's initiator is that of kernel-initiator.sh. Without root, where user namespaces are
-# allowed. Packets are as long as an MTU of 1500 allows, so that most PDUs span several.
+# NAME is TARGET-INITIATOR: tgt or brunt, and libiscsi, qemu, brunt or kernel; or connections, which is ours with
+# several in a session. BRUNT is the program (default: target/debug/brunt). The kernel's initiator is that of
+# kernel-initiator.sh. Without root, where user namespaces are allowed. Packets are as long as an MTU of 1500 allows,
+# so that most PDUs span several.
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
 TOOLS=$(cd "$(dirname "$0")" && pwd)
-SESSIONS="tgt-libiscsi tgt-qemu tgt-brunt tgt-kernel brunt-libiscsi brunt-qemu brunt-brunt brunt-kernel"
+SESSIONS="tgt-libiscsi tgt-qemu tgt-brunt tgt-kernel"
+SESSIONS+=" brunt-libiscsi brunt-qemu brunt-brunt brunt-kernel brunt-connections"
 export PATH=$PATH:/usr/sbin:/sbin
 NAME=iqn.2026-11.io.brunt:captured
 
@@ -126,6 +128,16 @@ GUEST
   "$TOOLS/kernel-initiator.sh" "$WORK/guest" >"$WORK/log" 2>&1
 }
 
+# Several connections in a session, which libiscsi, the kernel and tgt do not have: commands take turns on them, and
+# data goes where its command went.
+run_connections() {
+  local url="iscsi://$PORTAL/$NAME/$LUN?connections" count=160
+  [ -z "$SMALL" ] || count=12
+  io() { "$BRUNT" io "$@" >"$WORK/log" 2>&1; }
+  io write "$url=2&initial_r2t=yes&immediate_data=no" --bs 64k --depth 4 --count $((count / 4)) --pattern ones
+  io read "$url=3" --bs 16k --depth 8 --random --count $count
+}
+
 # In the namespace.
 capture() {
   local session=$1 file=$2
@@ -148,7 +160,7 @@ capture() {
 SMALL=
 [ "${1:-}" != --small ] || { SMALL=yes; shift; }
 case ${1:-} in
-  "") sed -n '2,13p' "$0"; exit 2 ;;
+  "") sed -n '2,14p' "$0"; exit 2 ;;
   --list) printf '%s\n' $SESSIONS; exit ;;
   --missing) missing "$2"; exit ;;
   --captured) BRUNT=$BRUNT SMALL=$4 capture "$2" "$3"; exit ;;

@@ -1,10 +1,10 @@
 //! iSCSI commands of captures that dumpcap made (`tools/iscsi-captures.sh`), as `brunt capture` writes them, against
-//! tshark's: tgt and our target, with libiscsi's, QEMU's, the kernel's and our initiator. Small captures of each lie in
-//! testdata/; larger ones are made anew.
+//! tshark's: tgt and our target, with libiscsi's, QEMU's, the kernel's and our initiator, and several connections in
+//! a session. Small captures of each lie in testdata/; larger ones are made anew.
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -261,8 +261,36 @@ fn check(name: &str, path: &Path, folder: &TempDir) -> BTreeMap<u64, usize> {
     }
     let made_up: Vec<_> = ours.keys().filter(|key| !theirs.contains_key(key)).collect();
     assert!(made_up.is_empty(), "{name}: not in tshark's: {made_up:?}");
+    if name.ends_with("-connections") {
+        check_connections(&trace);
+    }
     println!("{name}: {} commands are tshark's, by operation code {kinds:x?}", kinds.values().sum::<usize>());
     kinds
+}
+
+/// Each session has several connections, and commands with data on each.
+fn check_connections(trace: &Path) {
+    let mut moved: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    read_table(trace, &SCSI_COMMANDS, |batch| {
+        for row in 0..batch.rows() {
+            let of = |column| int(batch, column, row);
+            let bytes = of("data_in_bytes").unwrap() + of("data_out_bytes").unwrap();
+            moved.insert(of("record_id").unwrap(), (of("session").expect("its login was seen"), bytes));
+        }
+    })
+    .unwrap();
+    let mut sessions: BTreeMap<u64, BTreeMap<u64, u64>> = BTreeMap::new();
+    read_table(trace, &OPERATIONS, |batch| {
+        for row in 0..batch.rows() {
+            let of = |column| int(batch, column, row).unwrap();
+            let (session, bytes) = moved[&of("record_id")];
+            *sessions.entry(session).or_default().entry(of("flow")).or_default() += bytes;
+        }
+    })
+    .unwrap();
+    let connections: BTreeSet<usize> = sessions.values().map(BTreeMap::len).collect();
+    assert_eq!(connections, BTreeSet::from([2, 3]), "{sessions:?}");
+    assert!(sessions.values().flat_map(BTreeMap::values).all(|bytes| *bytes >= 16 << 10), "{sessions:?}");
 }
 
 /// Plain copies of the captures in testdata/iscsi, by their names.
@@ -297,7 +325,7 @@ fn stored_captures() {
             .for_each(|(kind, count)| *kinds.entry(kind).or_default() += count);
     }
     // Reads, writes, UNMAP, COMPARE AND WRITE, and task management are among them.
-    assert_eq!(stored.len(), 8);
+    assert_eq!(stored.len(), 9);
     for kind in [0x28, 0x2a, 0x42, 0x89, TASK_MANAGEMENT << 8] {
         assert!(kinds.get(&kind).is_some_and(|count| *count >= 1), "{kind:#x}: {kinds:x?}");
     }
@@ -390,4 +418,9 @@ fn brunt_with_brunt() {
 #[test]
 fn brunt_with_kernel() {
     check_live("brunt-kernel", 100);
+}
+
+#[test]
+fn brunt_with_connections() {
+    check_live("brunt-connections", 200);
 }
