@@ -144,6 +144,7 @@ fn together(
             target: places[place].0.clone(),
             name: None,
             start_delay: (!delay.is_zero()).then_some(Span(*delay)),
+            ends_run: false,
         }
     };
     let jobs = stretch.jobs.iter().map(job).collect();

@@ -142,7 +142,6 @@ pub(crate) struct Collector<'a, E> {
     judge: &'a mut dyn FnMut(&Interval) -> Option<Stopped>,
     all: Stream,
     jobs: Vec<JobStream>,
-    exit_all: bool,
     verdict: Option<Stopped>,
     halts: bool,
     error: Option<E>,
@@ -160,6 +159,8 @@ struct Stream {
 /// What the workers of one job send.
 struct JobStream {
     first_worker: u32,
+    /// Its end is that of the run.
+    ends_run: bool,
     stream: Stream,
 }
 
@@ -217,7 +218,7 @@ impl JobStream {
         let mut first_worker = 0;
         let stream = |job: &PreparedJob| {
             let stream = Stream::new(vec![job.first_interval; job.workers as usize]);
-            let stream = JobStream { first_worker, stream };
+            let stream = JobStream { first_worker, ends_run: job.ends_run, stream };
             first_worker += job.workers;
             stream
         };
@@ -245,7 +246,6 @@ impl<'a, E> Collector<'a, E> {
             judge,
             all: Stream::new(next),
             jobs,
-            exit_all: prepared.exit_all,
             verdict: None,
             halts: false,
             error: None,
@@ -340,9 +340,9 @@ impl<'a, E> Collector<'a, E> {
             }
         };
         if let Some((job, own)) = self.job_of(worker) {
-            let stream = &mut self.jobs[job].stream;
+            let JobStream { stream, ends_run, .. } = &mut self.jobs[job];
             stream.done(own, outcome.as_ref());
-            if self.exit_all && !self.halts && stream.is_done() {
+            if *ends_run && !self.halts && stream.is_done() {
                 // The others have done what they were meant to.
                 (self.verdict, self.halts) = (self.verdict.or(Some(Stopped::Done)), true);
             }

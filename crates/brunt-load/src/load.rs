@@ -18,6 +18,8 @@ use brunt_core::Nanos;
 use brunt_result::OpKind;
 use brunt_result::choice::{PageCache, RingChoice, RingMode};
 use brunt_result::replay::ReplayFidelity;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::collect::WorkerSender;
 use crate::commands::{LoadCommand, LoadCommandError};
@@ -163,10 +165,8 @@ pub enum Pace {
 /// A rate search's promise and how it is looked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateGoal {
-    /// Of the response time, such as 99.
-    pub percentile: f64,
-    /// Limit of the percentile.
-    pub limit: Duration,
+    /// What has to hold.
+    pub promise: Promise,
     /// Starting rate in requests per second.
     pub rate: f64,
     /// The answer is known to within this share of itself.
@@ -182,15 +182,68 @@ pub struct DepthGoal {
     pub max: u32,
     /// How long each is measured.
     pub time: Duration,
+    /// Looked for is the deepest that keeps this promise, not the one that saturates the target.
+    pub promise: Option<Promise>,
+}
+
+/// A limit of a percentile of the response time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Promise {
+    /// Such as 99.
+    pub percentile: f64,
+    /// What it may be at most.
+    pub limit: Duration,
 }
 
 /// Rounds of the steady-state test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteadyGoal {
     /// Length of a round.
     pub round: Duration,
     /// Rounds at most.
     pub rounds_max: u32,
+    /// When the first begins.
+    pub after: Duration,
+    /// What has to hold.
+    pub rule: SteadyRule,
+}
+
+/// What has to be steady.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SteadyFigure {
+    /// Requests of a round.
+    #[default]
+    Requests,
+    /// Bytes of a round.
+    Bytes,
+    /// Mean service time of a round's requests.
+    ServiceTime,
+}
+
+/// What has to hold over the last rounds, each as a share of their mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SteadyRule {
+    /// Rounds looked at.
+    pub window: usize,
+    /// Their figure.
+    pub figure: SteadyFigure,
+    /// Largest minus smallest, at most.
+    pub range: Option<f64>,
+    /// Rise of the fitted line over the window, at most, up or down.
+    pub rise: Option<f64>,
+    /// Distance of any from the mean, at most.
+    pub deviation: Option<f64>,
+    /// Rise of the fitted line from round to round, at most, up or down.
+    pub slope: Option<f64>,
+}
+
+/// SNIA's.
+impl Default for SteadyRule {
+    fn default() -> SteadyRule {
+        let (figure, range, rise) = (SteadyFigure::Requests, Some(0.20), Some(0.10));
+        SteadyRule { window: 5, figure, range, rise, deviation: None, slope: None }
+    }
 }
 
 /// One run, as it is asked for.
@@ -249,14 +302,12 @@ pub struct PreparedLoad {
     pub ring: Option<RingChoice>,
     /// Of a load of several jobs each, in the order of their workers; empty of all others.
     pub jobs: Vec<PreparedJob>,
-    /// Whether the run ends with the first of its jobs.
-    pub exit_all: bool,
 }
 
 impl PreparedLoad {
     /// One load, without jobs.
     pub fn alone(workers: u32, queue_depth: u32, ring: Option<RingChoice>) -> PreparedLoad {
-        PreparedLoad { workers, queue_depth, ring, jobs: Vec::new(), exit_all: false }
+        PreparedLoad { workers, queue_depth, ring, jobs: Vec::new() }
     }
 }
 
@@ -267,6 +318,8 @@ pub struct PreparedJob {
     pub workers: u32,
     /// Number of its first interval among those of the run: it may start later than others.
     pub first_interval: u64,
+    /// Whether its end is that of the run.
+    pub ends_run: bool,
 }
 
 /// A run that was made ready. When it is dropped its workers are stopped and gone.

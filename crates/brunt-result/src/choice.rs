@@ -68,7 +68,8 @@ impl RingChoice {
 /// Result of a queue depth search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DepthChoice {
-    /// Smallest queue depth that reaches 97 % of the best throughput.
+    /// Smallest queue depth that reaches 97 % of the best throughput; of a search with a limit, the deepest that kept it
+    /// (the shallowest that was tried, if none did).
     pub queue_depth: u32,
     /// All trials, in order.
     pub trials: Vec<DepthTrial>,
@@ -81,6 +82,9 @@ pub struct DepthTrial {
     pub queue_depth: u32,
     /// Throughput in bytes per second.
     pub bytes_per_second: f64,
+    /// Whether it kept the limit of the response time, of a search with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<bool>,
 }
 
 impl DepthChoice {
@@ -89,9 +93,14 @@ impl DepthChoice {
         let told: Vec<String> = self
             .trials
             .iter()
-            .map(|trial| format!("{}: {:.1} MB/s", trial.queue_depth, trial.bytes_per_second / 1e6))
+            .map(|trial| {
+                let over = if trial.kept == Some(false) { " (over the limit)" } else { "" };
+                format!("{}: {:.1} MB/s{over}", trial.queue_depth, trial.bytes_per_second / 1e6)
+            })
             .collect();
-        format!("{}, measured: {}", self.queue_depth, told.join(", "))
+        let none = !self.trials.is_empty() && self.trials.iter().all(|trial| trial.kept == Some(false));
+        let none = if none { " (no depth keeps the limit)" } else { "" };
+        format!("{}{none}, measured: {}", self.queue_depth, told.join(", "))
     }
 }
 

@@ -4,6 +4,7 @@
 
 use brunt_core::units::{format_grouped, format_size};
 
+use super::stride::Stride;
 use super::workload::{Arrival, ArrivalProcess, Workload};
 
 impl Workload {
@@ -33,7 +34,7 @@ impl Workload {
         if stays("sequential") {
             words.push(match self.sequential {
                 0.0 => "random".into(),
-                1.0 => "sequential".into(),
+                1.0 => self.sequential_words(),
                 share => format!("{} sequential", percent(share)),
             });
         }
@@ -45,6 +46,18 @@ impl Workload {
         }
         words.push(self.arrival.describe(stays("rate")));
         words.join(", ")
+    }
+
+    fn sequential_words(&self) -> String {
+        let streams = if self.sequential_per_kind { "each kind sequential" } else { "sequential" };
+        match self.stride {
+            Some(Stride { back: Some(back), .. }) => format!("{streams}, {back} back"),
+            Some(Stride { run: Some(run), skip: Some(skip), .. }) => {
+                format!("{streams}, {run} in a row, {skip} left out")
+            }
+            Some(Stride { skip: Some(skip), .. }) => format!("{streams}, {skip} left out"),
+            Some(Stride { .. }) | None => streams.into(),
+        }
     }
 
     fn block_sizes(&self) -> String {

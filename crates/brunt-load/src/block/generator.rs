@@ -8,6 +8,7 @@ use brunt_block::Op;
 use brunt_core::random::Random;
 
 use crate::block::pattern::OffsetSampler;
+use crate::block::stride::Walk;
 use crate::block::workload::Workload;
 
 /// A request before it has a buffer and a time.
@@ -96,6 +97,8 @@ pub struct Generator {
     area: Area,
     /// Where the request before ended.
     next: u64,
+    /// Where sequential requests go, if that is elsewhere.
+    walk: Option<Box<Walk>>,
     index: u64,
 }
 
@@ -168,6 +171,7 @@ impl Generator {
             sequential: workload.sequential,
             area,
             next: area.first,
+            walk: Walk::of(workload, area).map(Box::new),
             index: 0,
         }
     }
@@ -201,9 +205,17 @@ impl Generator {
         };
         let end = self.area.start + self.area.len;
         let offset = if self.sequential >= 1.0 || (self.sequential > 0.0 && random.chance(self.sequential)) {
-            if self.next + len <= end { self.next } else { self.area.start }
+            match &mut self.walk {
+                None if self.next + len <= end => self.next,
+                None => self.area.start,
+                Some(walk) => walk.next(place.op, len),
+            }
         } else {
-            self.area.start + self.area.align * self.pattern.draw(random)
+            let offset = self.area.start + self.area.align * self.pattern.draw(random);
+            if let Some(walk) = &mut self.walk {
+                walk.moved(place.op, offset + len);
+            }
+            offset
         };
         place.offset = offset;
         self.next = offset + len;

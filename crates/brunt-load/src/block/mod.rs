@@ -19,6 +19,8 @@ mod passes;
 pub mod pattern;
 pub mod seeded;
 mod session;
+pub mod shuffle;
+pub mod stride;
 pub mod synthetic;
 pub mod verify;
 pub mod worker;
@@ -39,8 +41,8 @@ use crate::collect::{Post, WorkerMessage};
 use crate::commands::Commands;
 use crate::decisions;
 use crate::load::{
-    DepthGoal, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, RateGoal, RunOrder,
-    RunningLoad, SteadyGoal, Trial,
+    DepthGoal, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, Promise, RateGoal,
+    RunOrder, RunningLoad, Trial,
 };
 use crate::record::NoRecorder;
 use crew::{WorkerJob, Workers, open_device, ring_of};
@@ -129,19 +131,18 @@ impl Load for BlockLoad {
                 Arrival::Closed {} => Pace::Closed,
                 Arrival::Open { rate, .. } => Pace::Open { rate },
                 Arrival::Search { percentile, limit, rate, tolerance, .. } => {
-                    Pace::Search(RateGoal { percentile, limit: limit.0, rate, tolerance })
+                    let promise = Promise { percentile, limit: limit.0 };
+                    Pace::Search(RateGoal { promise, rate, tolerance })
                 }
             },
             ramp_up: workload.ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0),
             interval: workload.interval.0,
-            steady: workload
-                .stop
-                .steady
-                .map(|steady| SteadyGoal { round: steady.round.0, rounds_max: steady.rounds_max }),
+            steady: workload.stop.steady.map(|steady| steady.goal()),
             depth_search: workload.depth_search.map(|search| DepthGoal {
                 from: workload.queue_depth,
                 max: search.max,
                 time: search.time.0,
+                promise: search.promise(),
             }),
             time_min,
             open_ended: !bounded,

@@ -1,8 +1,9 @@
 //! Offsets of random requests: draws a position in `0..count` from the workload's distribution. The generator
-//! calls it for each random request; it has no state beyond what was prepared at the start.
+//! calls it for each random request. Only a shuffle remembers what was drawn.
 
 use brunt_core::random::Random;
 
+use crate::block::shuffle::Shuffle;
 use crate::block::workload::OffsetDistribution;
 
 /// A distribution over `0..count`, ready to be drawn from.
@@ -15,6 +16,7 @@ pub struct OffsetSampler {
 #[derive(Clone, Debug)]
 enum Law {
     Uniform,
+    Shuffled(Shuffle),
     Zipf {
         zipf: Zipf,
         scatter: Scatter,
@@ -43,6 +45,7 @@ impl OffsetSampler {
         assert!(count > 0, "a pattern needs a position");
         let law = match distribution {
             OffsetDistribution::Uniform {} => Law::Uniform,
+            OffsetDistribution::Shuffled {} => Law::Shuffled(Shuffle::new(count)),
             OffsetDistribution::Zipf { theta } => {
                 Law::Zipf { zipf: Zipf::new(count, *theta), scatter: Scatter::new(count) }
             }
@@ -74,37 +77,38 @@ impl OffsetSampler {
 
     /// The next position.
     #[inline(always)] // once a request
-    pub fn draw(&self, random: &mut Random) -> u64 {
-        match &self.law {
+    pub fn draw(&mut self, random: &mut Random) -> u64 {
+        match &mut self.law {
             Law::Uniform => random.below(self.count),
-            law => self.draw_by(law, random),
+            law => draw_by(law, self.count, random),
         }
     }
+}
 
-    #[inline(never)] // logarithms and powers take longer than the call
-    fn draw_by(&self, law: &Law, random: &mut Random) -> u64 {
-        match law {
-            Law::Uniform => random.below(self.count),
-            Law::Zipf { zipf, scatter } => scatter.apply(zipf.draw(random) - 1),
-            Law::Pareto { exponent, scatter } => {
-                let rank = (self.count as f64 * libm::pow(random.unit(), *exponent)) as u64;
-                scatter.apply(rank.min(self.count - 1))
-            }
-            Law::Normal { mean, deviation } => {
-                let mut place = 0.0;
-                for _ in 0..NORMAL_DRAWS_MAX {
-                    place = mean + deviation * random.normal();
-                    if place >= 0.0 && place < self.count as f64 {
-                        break;
-                    }
+#[inline(never)] // logarithms and powers take longer than the call
+fn draw_by(law: &mut Law, count: u64, random: &mut Random) -> u64 {
+    match law {
+        Law::Uniform => random.below(count),
+        Law::Shuffled(shuffle) => shuffle.draw(random),
+        Law::Zipf { zipf, scatter } => scatter.apply(zipf.draw(random) - 1),
+        Law::Pareto { exponent, scatter } => {
+            let rank = (count as f64 * libm::pow(random.unit(), *exponent)) as u64;
+            scatter.apply(rank.min(count - 1))
+        }
+        Law::Normal { mean, deviation } => {
+            let mut place = 0.0;
+            for _ in 0..NORMAL_DRAWS_MAX {
+                place = *mean + *deviation * random.normal();
+                if place >= 0.0 && place < count as f64 {
+                    break;
                 }
-                (place.max(0.0) as u64).min(self.count - 1)
             }
-            Law::Zones(zones) => {
-                let draw = random.unit();
-                let zone = zones.iter().find(|zone| draw < zone.0).unwrap_or(&zones[zones.len() - 1]);
-                zone.1 + random.below(zone.2)
-            }
+            (place.max(0.0) as u64).min(count - 1)
+        }
+        Law::Zones(zones) => {
+            let draw = random.unit();
+            let zone = zones.iter().find(|zone| draw < zone.0).unwrap_or(&zones[zones.len() - 1]);
+            zone.1 + random.below(zone.2)
         }
     }
 }
@@ -199,7 +203,7 @@ mod tests {
     use crate::block::workload::Zone;
 
     fn counts(distribution: &OffsetDistribution, positions: u64, draws: u32) -> Vec<u32> {
-        let (pattern, mut random) = (OffsetSampler::new(distribution, positions), Random::new(5));
+        let (mut pattern, mut random) = (OffsetSampler::new(distribution, positions), Random::new(5));
         let mut counts = vec![0; positions as usize];
         (0..draws).for_each(|_| counts[pattern.draw(&mut random) as usize] += 1);
         counts
@@ -252,6 +256,7 @@ mod tests {
     fn extremes() {
         let laws = [
             OffsetDistribution::Uniform {},
+            OffsetDistribution::Shuffled {},
             OffsetDistribution::Zipf { theta: 1.1 },
             OffsetDistribution::Zipf { theta: 20.0 },
             OffsetDistribution::Pareto { skew: 0.1 },
@@ -262,7 +267,7 @@ mod tests {
         ];
         for law in &laws {
             for count in [1, 2, 3, 1 << 40] {
-                let (pattern, mut random) = (OffsetSampler::new(law, count), Random::new(9));
+                let (mut pattern, mut random) = (OffsetSampler::new(law, count), Random::new(9));
                 assert!((0..1000).all(|_| pattern.draw(&mut random) < count), "{law:?} over {count}");
             }
         }

@@ -127,7 +127,7 @@ mod tests {
     /// a run ends by the steady-state rule, one way or the other.
     #[test]
     fn steady_state_ends_a_run() {
-        let steady = Steady { round: Span(Duration::from_millis(10)), rounds_max: 6 };
+        let steady = toml::from_str::<Steady>("round = \"10ms\"\nrounds_max = 6").unwrap();
         let workload = Workload {
             stop: StopCondition { steady: Some(steady), ..StopCondition::default() },
             interval: Span(Duration::from_millis(10)),

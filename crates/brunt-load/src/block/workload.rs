@@ -15,8 +15,15 @@ use brunt_trace::TraceReading;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::block::stride::Stride;
 use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError, wrong};
 use crate::replay::settings::{AddressMap, Conflicts, ReplayContents, ReplayTiming};
+
+mod depth;
+mod steady;
+
+pub use depth::DepthSearch;
+pub use steady::Steady;
 
 /// Deepest queue of one worker.
 pub const QUEUE_DEPTH_MAX: u32 = 4096;
@@ -44,6 +51,13 @@ pub struct Workload {
     pub flush_every: u64,
     /// Probability that a request starts where the previous one ended, 0 to 1.
     pub sequential: f64,
+    /// Reads, writes and other kinds each go on where the previous request of their kind ended, as sequential requests
+    /// of fio do; otherwise all kinds follow one another.
+    #[serde(skip_serializing_if = "is_default")]
+    pub sequential_per_kind: bool,
+    /// With `sequential = 1`: a step between requests, forwards or backwards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stride: Option<Stride>,
     /// Distribution of random offsets.
     pub distribution: OffsetDistribution,
     /// Alignment: every random offset is a multiple of this, relative to the region's start.
@@ -52,7 +66,8 @@ pub struct Workload {
     pub region: Region,
     /// Maximum outstanding requests per worker.
     pub queue_depth: u32,
-    /// Searches for the queue depth that saturates the target before a point's first run, starting at `queue_depth`.
+    /// Searches for the queue depth that saturates the target, or keeps a limit, before a point's first run, starting at
+    /// `queue_depth`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth_search: Option<DepthSearch>,
     /// Completions to wait for at once, for at most 50 µs: saves system calls and context switches, but reported
@@ -148,6 +163,8 @@ impl Default for Workload {
             write_zeroes: 0.0,
             flush_every: 0,
             sequential: 0.0,
+            sequential_per_kind: false,
+            stride: None,
             distribution: OffsetDistribution::Uniform {},
             align: Size(512),
             region: Region::default(),
@@ -202,6 +219,9 @@ pub struct BlockSize {
 pub enum OffsetDistribution {
     /// Uniform over the region.
     Uniform {}, // with braces, so that keys of another kind are refused
+    /// Every offset once in a random order, then all of them again in another; each worker goes through all of them
+    /// (through its own, where workers have parts of the region).
+    Shuffled {},
     /// Zipf: the block of rank k is accessed with probability proportional to 1/k^theta. Ranks are scattered over the
     /// region.
     Zipf {
@@ -328,7 +348,7 @@ pub struct StopCondition {
     /// After requests for this many bytes, all workers together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Size>,
-    /// After the region's size in bytes times this number, all workers together.
+    /// After the region's size in bytes times this number, all workers together; with `stride`, what a pass touches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passes: Option<u32>,
     /// After this time.
@@ -336,20 +356,9 @@ pub struct StopCondition {
     pub time: Option<Span>,
     /// When throughput is in steady state as defined by SNIA (Solid State Storage Performance Test Specification):
     /// over five rounds its range is within 20 % of the mean and the slope of a linear fit accounts for at most 10 %
-    /// of the mean.
+    /// of the mean. Its keys set another rule, such as those of fio.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steady: Option<Steady>,
-}
-
-/// Rounds of the steady-state test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Steady {
-    /// Length of a round; a multiple of `interval`.
-    pub round: Span,
-    /// Maximum rounds (SNIA: 25); a run that is not steady by then ends as `not-steady`.
-    #[serde(default = "twenty_five")]
-    pub rounds_max: u32,
 }
 
 /// Retries of failed requests (papers/spek.md, 3.3.1).
@@ -416,6 +425,7 @@ impl Workload {
         share("data.dedupable", self.data.dedupable)?;
         self.check_blocks()?;
         self.check_distribution()?;
+        self.stride.map_or(Ok(()), |stride| stride.check(self))?;
         if !(1..=QUEUE_DEPTH_MAX).contains(&self.queue_depth) {
             wrong("queue_depth", format!("{} is outside 1 to {QUEUE_DEPTH_MAX}", self.queue_depth))?;
         }
@@ -483,7 +493,7 @@ impl Workload {
 
     fn check_distribution(&self) -> Result<(), WorkloadError> {
         match &self.distribution {
-            OffsetDistribution::Uniform {} => Ok(()),
+            OffsetDistribution::Uniform {} | OffsetDistribution::Shuffled {} => Ok(()),
             OffsetDistribution::Zipf { theta } if *theta > 0.0 && *theta <= 20.0 => Ok(()),
             OffsetDistribution::Zipf { theta } => {
                 wrong("distribution.theta", format!("{theta} is not above 0 and at most 20"))
@@ -565,23 +575,7 @@ impl Workload {
         {
             wrong("stop", "nothing would be measured; write more than 0")?;
         }
-        if let Some(steady) = steady {
-            let (round, interval) = (steady.round.0.as_nanos(), self.interval.0.as_nanos());
-            if interval == 0 {
-                wrong(
-                    "interval",
-                    "the steady-state test works on intervals; write the length of a round or a fraction of it",
-                )?;
-            }
-            if round < INTERVAL_MIN.as_nanos() || round % interval != 0 {
-                let what = format!("{} is not a multiple of the interval, {}", steady.round, self.interval);
-                wrong("stop.steady.round", what)?;
-            }
-            if steady.rounds_max < 5 {
-                wrong("stop.steady.rounds_max", "the steady-state test needs five rounds; write at least 5")?;
-            }
-        }
-        Ok(())
+        steady.map_or(Ok(()), |steady| steady.check(self.interval.0))
     }
 
     /// Whether it can run on this device; where it will run there, in bytes.
@@ -608,6 +602,7 @@ impl Workload {
                 format!("{} is not a multiple of the {block}-byte blocks", self.region.start),
             )?;
         }
+        self.stride.map_or(Ok(()), |stride| stride.check_blocks(block, name))?;
         let room = info.size_bytes.saturating_sub(start);
         let length = self.region.length.map_or(room, |length| length.0);
         if start >= info.size_bytes || length > room {
@@ -670,12 +665,12 @@ impl Workload {
         let ramp = self.ramp_up.map_or(Duration::ZERO, |ramp| ramp.time.0);
         let stop = &self.stop;
         let mut ends: Vec<Duration> = stop.time.iter().map(|time| time.0).collect();
-        ends.extend(stop.steady.map(|steady| steady.round.0 * steady.rounds_max));
+        ends.extend(stop.steady.map(|steady| steady.longest()));
         if let (Arrival::Open { rate, .. }, Some(requests)) = (self.arrival, stop.requests) {
             ends.extend(Duration::try_from_secs_f64(requests as f64 / rate).ok());
         }
         match ends.into_iter().min() {
-            Some(end) => (ramp + end.min(stop.steady.map_or(end, |steady| steady.round.0 * 5)), true),
+            Some(end) => (ramp + end.min(stop.steady.map_or(end, |steady| steady.shortest())), true),
             None => (ramp, false),
         }
     }
@@ -701,46 +696,6 @@ pub(super) fn ring_config(mode: RingMode, base: RingConfig) -> RingConfig {
     }
 }
 
-/// Search for the saturating queue depth before a point's first run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct DepthSearch {
-    /// Maximum queue depth to try. The search starts at `queue_depth` and doubles.
-    pub max: u32,
-    /// Duration of each trial, after the workload's ramp-up.
-    pub time: Span,
-}
-
-impl Default for DepthSearch {
-    fn default() -> DepthSearch {
-        DepthSearch { max: 256, time: Span(Duration::from_secs(2)) }
-    }
-}
-
-impl DepthSearch {
-    /// Whether it makes sense for this workload.
-    ///
-    /// # Errors
-    /// The key that does not, and what would be right.
-    pub fn check(&self, workload: &Workload) -> Result<(), WorkloadError> {
-        let wrong = |key, what: String| Err(WorkloadError { key, what });
-        if !(workload.queue_depth..=QUEUE_DEPTH_MAX).contains(&self.max) {
-            let what = format!(
-                "{} is outside {} (queue_depth, where it begins) to {QUEUE_DEPTH_MAX}",
-                self.max, workload.queue_depth
-            );
-            return wrong("depth_search.max", what);
-        }
-        if self.time.0 < Duration::from_millis(10) {
-            return wrong("depth_search.time", format!("{} is less than 10ms", self.time));
-        }
-        match workload.arrival {
-            Arrival::Closed {} => Ok(()),
-            _ => wrong("depth_search", "a depth search needs a closed loop".into()),
-        }
-    }
-}
-
 /// By how much shares may miss their sum: they are decimal fractions in binary.
 const SHARES_SLACK: f64 = 1e-9;
 
@@ -756,15 +711,12 @@ fn thousand() -> f64 {
 fn two_percent() -> f64 {
     0.02
 }
-fn twenty_five() -> u32 {
-    25
-}
 fn ten_seconds() -> Span {
     Span(Duration::from_secs(10))
 }
 
-fn is_default(mode: &RingMode) -> bool {
-    *mode == RingMode::default()
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Finds the queue depth that saturates the target: the bandwidth-delay product of a link, the servers of an
-//! array. Pure: it proposes depths and receives their throughput.
+//! array. Or the deepest at which a percentile of the response time stays below a limit. Pure: it proposes depths and
+//! receives what they brought.
 //!
 //! The rule: extra depth without a gain only adds waiting and is not chosen; all trials are reported with the
 //! choice.
@@ -32,22 +33,48 @@ fn is_over(trials: &[DepthTrial]) -> bool {
     !before.is_empty() && best(last) < best(before) * GAIN_MIN
 }
 
+/// The deepest that kept its promise, or the shallowest if none did.
+///
+/// # Panics
+/// When nothing was tried.
+fn deepest(trials: Vec<DepthTrial>) -> DepthChoice {
+    let depths = |kept: bool| {
+        trials.iter().filter(move |trial| trial.kept == Some(kept)).map(|trial| trial.queue_depth)
+    };
+    let queue_depth = depths(true).max().or_else(|| depths(false).min()).expect("something was tried");
+    DepthChoice { queue_depth, trials }
+}
+
+/// What to try next for a promise: twice as deep until one breaks it, then between the two.
+fn between(trials: &[DepthTrial], max: u32) -> Option<u32> {
+    let broken = trials.iter().filter(|trial| trial.kept == Some(false)).map(|trial| trial.queue_depth).min();
+    let below = |trial: &&DepthTrial| broken.is_none_or(|broken| trial.queue_depth < broken);
+    let kept = trials.iter().filter(|trial| trial.kept == Some(true)).filter(below);
+    let kept = kept.map(|trial| trial.queue_depth).max().unwrap_or(0);
+    match broken {
+        None => (kept < max).then(|| kept.saturating_mul(2).min(max)),
+        Some(broken) => (broken - kept > 1).then(|| kept + (broken - kept) / 2),
+    }
+}
+
 /// A search in progress.
 #[derive(Clone, Debug)]
 pub struct RunningDepthSearch {
     next: Option<u32>,
     max: u32,
+    /// A promise has to be kept.
+    promised: bool,
     trials: Vec<DepthTrial>,
 }
 
 impl RunningDepthSearch {
-    /// Begins at `from` and doubles, up to `max`.
+    /// Begins at `from` and doubles, up to `max`; with a promise, it is narrowed down from the first that breaks it.
     ///
     /// # Panics
     /// When that is less than where it begins.
-    pub fn new(from: u32, max: u32) -> RunningDepthSearch {
+    pub fn new(from: u32, max: u32, promised: bool) -> RunningDepthSearch {
         assert!((1..=max).contains(&from), "from {from} to {max}");
-        RunningDepthSearch { next: Some(from), max, trials: Vec::new() }
+        RunningDepthSearch { next: Some(from), max, promised, trials: Vec::new() }
     }
 
     /// The depth to try next; `None` when the search is over.
@@ -55,24 +82,27 @@ impl RunningDepthSearch {
         self.next
     }
 
-    /// What the trial at the depth of [`RunningDepthSearch::next_depth`] brought.
+    /// What the trial at the depth of [`RunningDepthSearch::next_depth`] brought, and whether it kept the promise.
     ///
     /// # Panics
     /// When the search is over.
-    pub fn report(&mut self, bytes_per_second: f64) {
+    pub fn report(&mut self, bytes_per_second: f64, kept: bool) {
         let queue_depth = self.next.take().expect("asked for");
-        self.trials.push(DepthTrial { queue_depth, bytes_per_second });
-        if queue_depth < self.max && !is_over(&self.trials) {
+        let kept = self.promised.then_some(kept);
+        self.trials.push(DepthTrial { queue_depth, bytes_per_second, kept });
+        if self.promised {
+            self.next = between(&self.trials, self.max);
+        } else if queue_depth < self.max && !is_over(&self.trials) {
             self.next = Some(queue_depth.saturating_mul(2).min(self.max));
         }
     }
 
-    /// The smallest depth that is good enough.
+    /// The smallest depth that is good enough, or the deepest that kept the promise.
     ///
     /// # Panics
     /// When nothing was tried.
     pub fn answer(self) -> DepthChoice {
-        choose(self.trials)
+        if self.promised { deepest(self.trials) } else { choose(self.trials) }
     }
 }
 
@@ -81,7 +111,11 @@ mod tests {
     use super::*;
 
     fn tried(rates: &[f64]) -> Vec<DepthTrial> {
-        let trial = |(at, rate): (usize, &f64)| DepthTrial { queue_depth: 1 << at, bytes_per_second: *rate };
+        let trial = |(at, rate): (usize, &f64)| DepthTrial {
+            queue_depth: 1 << at,
+            bytes_per_second: *rate,
+            kept: None,
+        };
         rates.iter().enumerate().map(trial).collect()
     }
 
@@ -101,5 +135,24 @@ mod tests {
         check(&[100.0, 90.0, 80.0], true, 1);
         check(&[100.0, 200.0, 400.0, 395.0, 300.0], true, 4);
         check(&[0.0, 0.0, 0.0], false, 1);
+    }
+
+    /// A promise that holds up to a depth is narrowed down to it, from wherever the search begins.
+    #[test]
+    fn the_deepest_that_keeps_a_promise() {
+        let check = |from: u32, holds_to: u32, expected: u32, tried: &[u32]| {
+            let mut search = RunningDepthSearch::new(from, 64, true);
+            while let Some(depth) = search.next_depth() {
+                search.report(1.0, depth <= holds_to);
+            }
+            let choice = search.answer();
+            let depths: Vec<u32> = choice.trials.iter().map(|trial| trial.queue_depth).collect();
+            assert_eq!((choice.queue_depth, &depths[..]), (expected, tried), "{from} {holds_to}");
+        };
+        check(1, 5, 5, &[1, 2, 4, 8, 6, 5]);
+        check(1, 64, 64, &[1, 2, 4, 8, 16, 32, 64]);
+        check(1, 0, 1, &[1]);
+        check(16, 3, 3, &[16, 8, 4, 2, 3]);
+        check(64, 63, 63, &[64, 32, 48, 56, 60, 62, 63]);
     }
 }

@@ -19,8 +19,8 @@ use brunt_result::{Interval, Outcome, RequestStatus};
 use crate::collect::{Collected, Collector, WorkersHandle};
 use crate::commands::LoadCommand;
 use crate::load::{
-    DepthGoal, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, RateGoal,
-    RateTrial, RunOrder, RunningLoad, Trial, WorkloadError,
+    DepthGoal, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, Promise,
+    RateGoal, RateTrial, RunOrder, RunningLoad, Trial, WorkloadError,
 };
 use crate::record::{NoRecorder, Recorder};
 use depth::RunningDepthSearch;
@@ -216,7 +216,7 @@ pub fn find_depth(
     goal: DepthGoal,
     stop: &AtomicBool,
 ) -> Result<Option<DepthChoice>, LoadError> {
-    let mut search = RunningDepthSearch::new(goal.from, goal.max);
+    let mut search = RunningDepthSearch::new(goal.from, goal.max, goal.promise.is_some());
     while let Some(depth) = search.next_depth() {
         let trial = Some(Trial { time: goal.time, ramp_up: DEPTH_RAMP });
         let order = RunOrder { depth: Some(depth), trial, ..order.clone() };
@@ -227,7 +227,8 @@ pub fn find_depth(
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        search.report(ran.outcome.bytes_per_second);
+        let kept = goal.promise.is_none_or(|promise| keeps(&ran.outcome, promise));
+        search.report(ran.outcome.bytes_per_second, kept);
     }
     Ok(Some(search.answer()))
 }
@@ -248,14 +249,14 @@ pub fn find_rate(
     let mut search = RateSearch::new(goal.rate, RATE_MAX, goal.tolerance);
     let mut tried = Vec::new();
     while let Some(rate) = search.next_rate() {
-        let skip_after = goal.limit.saturating_mul(HOPELESS).max(HOPELESS_MIN);
+        let skip_after = goal.promise.limit.saturating_mul(HOPELESS).max(HOPELESS_MIN);
         let order = RunOrder { rate: Some(RateTrial { rate, skip_after }), ..order.clone() };
         let ran = match run(load, on, &order, stop, recorder) {
             Err(LoadError::Interrupted) => return Ok((None, tried)),
             ran => ran?,
         };
         let complete = ran.outcome.is_complete();
-        let kept = complete && keeps(&ran.outcome, goal);
+        let kept = complete && keeps(&ran.outcome, goal.promise);
         tried.push(RateTried { rate, kept, ran });
         if !complete {
             // Cut short: it says nothing about the rate, but what it saw is kept.
@@ -267,13 +268,13 @@ pub fn find_rate(
 }
 
 /// Whether a trial kept its promise, with every request answered well and none skipped.
-fn keeps(outcome: &Outcome, goal: RateGoal) -> bool {
+fn keeps(outcome: &Outcome, promise: Promise) -> bool {
     let counts = outcome.figures.counts;
     let clean = counts.errors() == 0
         && counts.of(RequestStatus::Skipped) == 0
         && counts.of(RequestStatus::Hanging) == 0;
-    let response = outcome.figures.response().percentile(goal.percentile);
-    clean && response.is_some_and(|response| response.since(Nanos(0)) <= goal.limit)
+    let response = outcome.figures.response().percentile(promise.percentile);
+    clean && response.is_some_and(|response| response.since(Nanos(0)) <= promise.limit)
 }
 
 #[cfg(test)]

@@ -1,37 +1,37 @@
-//! Steady state of throughput by SNIA's Solid State Storage Performance Test Specification: over a window of
-//! five rounds the values range within 20 % of their mean, and the slope of the least-squares line accounts
-//! for at most 10 % of it. Pure except for the rounds, which are built from merged intervals.
+//! Steady state of a run. By default of throughput by SNIA's Solid State Storage Performance Test Specification: over a
+//! window of five rounds the values range within 20 % of their mean, and the slope of the least-squares line accounts
+//! for at most 10 % of it. Other rules are those of fio (`steadystate`). Pure except for the rounds, which are built
+//! from merged intervals.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use brunt_result::{Interval, Stopped};
+use brunt_result::{Figures, Interval, Stopped};
 
-use crate::load::SteadyGoal;
-
-/// Rounds looked at.
-pub const WINDOW_ROUNDS: usize = 5;
-/// Largest minus smallest, as a share of the mean.
-pub const RANGE_MAX: f64 = 0.20;
-/// Rise of the fitted line over the window, as a share of the mean.
-pub const SLOPE_MAX: f64 = 0.10;
+use crate::load::{SteadyFigure, SteadyGoal, SteadyRule};
 
 /// The last rounds.
 #[derive(Clone, Debug, Default)]
 pub struct SteadyState {
+    rule: SteadyRule,
     window: VecDeque<f64>,
     rounds: u32,
 }
 
 impl SteadyState {
+    /// By this rule.
+    pub fn new(rule: SteadyRule) -> SteadyState {
+        SteadyState { rule, ..SteadyState::default() }
+    }
+
     /// Takes the figure of a round; whether the state is steady now.
     pub fn round(&mut self, value: f64) -> bool {
         self.rounds += 1;
-        if self.window.len() == WINDOW_ROUNDS {
+        if self.window.len() == self.rule.window {
             self.window.pop_front();
         }
         self.window.push_back(value);
-        self.window.len() == WINDOW_ROUNDS && self.is_steady()
+        self.window.len() == self.rule.window && self.is_steady()
     }
 
     /// Rounds so far.
@@ -54,43 +54,85 @@ impl SteadyState {
             cross += x * (value - mean);
             square += x * x;
         }
-        let rise = (cross / square * (count - 1.0)).abs();
-        max - min <= RANGE_MAX * mean && rise <= SLOPE_MAX * mean
+        let slope = (cross / square).abs();
+        let within = |value: f64, limit: Option<f64>| limit.is_none_or(|limit| value <= limit * mean);
+        let SteadyRule { range, rise, deviation, slope: slope_max, .. } = self.rule;
+        within(max - min, range)
+            && within(slope * (count - 1.0), rise)
+            && within((max - mean).max(mean - min), deviation)
+            && within(slope, slope_max)
     }
 }
 
 /// The rounds of a run, made of its merged intervals.
 pub(super) struct Rounds {
     state: SteadyState,
+    figure: SteadyFigure,
     rounds_max: u32,
+    /// Intervals before the first round.
+    left_out: u64,
     /// In a round.
     intervals: u64,
     seen: u64,
-    completed: u64,
+    round: RoundSums,
+}
+
+/// Of the round under way.
+#[derive(Default)]
+struct RoundSums {
+    requests: u64,
+    bytes: u64,
+    served: u64,
+    service_nanos: u128,
+}
+
+impl RoundSums {
+    fn add(&mut self, figures: &Figures) {
+        self.requests += figures.completed();
+        self.bytes += figures.bytes();
+        for (_, op) in figures.ops() {
+            self.served += op.service.count();
+            self.service_nanos += op.service.sum_nanos();
+        }
+    }
+
+    fn figure(&self, figure: SteadyFigure) -> f64 {
+        match figure {
+            SteadyFigure::Requests => self.requests as f64,
+            SteadyFigure::Bytes => self.bytes as f64,
+            SteadyFigure::ServiceTime => self.service_nanos as f64 / self.served.max(1) as f64,
+        }
+    }
 }
 
 impl Rounds {
     /// For intervals of this length.
     pub(super) fn new(goal: SteadyGoal, interval: Duration) -> Rounds {
         let interval = interval.max(Duration::from_nanos(1));
-        let intervals = (goal.round.as_nanos() / interval.as_nanos()).max(1) as u64;
+        let intervals = |time: Duration| (time.as_nanos() / interval.as_nanos()) as u64;
         Rounds {
-            state: SteadyState::default(),
+            state: SteadyState::new(goal.rule),
+            figure: goal.rule.figure,
             rounds_max: goal.rounds_max,
-            intervals,
+            left_out: intervals(goal.after),
+            intervals: intervals(goal.round).max(1),
             seen: 0,
-            completed: 0,
+            round: RoundSums::default(),
         }
     }
 
     /// Takes in an interval; the end of the run, if that is it.
     pub(super) fn judge(&mut self, interval: &Interval) -> Option<Stopped> {
+        if self.left_out > 0 {
+            self.left_out -= 1;
+            return None;
+        }
         self.seen += 1;
-        self.completed += interval.figures.completed();
+        self.round.add(&interval.figures);
         if !self.seen.is_multiple_of(self.intervals) {
             return None;
         }
-        let steady = self.state.round(std::mem::take(&mut self.completed) as f64);
+        let steady = self.state.round(std::mem::take(&mut self.round).figure(self.figure));
         match steady {
             true => Some(Stopped::Steady),
             false if self.state.rounds() >= self.rounds_max => Some(Stopped::NotSteady),
@@ -119,5 +161,43 @@ mod tests {
         check(&[94.0, 97.0, 100.0, 103.0, 106.0], false); // by 12 %
         check(&[500.0, 300.0, 200.0, 100.0, 100.0, 100.0, 100.0, 100.0], true);
         check(&[0.0; 5], false);
+    }
+
+    /// fio's rules: the furthest from the mean, and the slope from one to the next.
+    #[test]
+    fn other_rules() {
+        let check = |deviation: Option<f64>, slope: Option<f64>, rounds: &[f64], steady| {
+            let rule =
+                SteadyRule { window: 4, range: None, rise: None, deviation, slope, ..SteadyRule::default() };
+            let mut state = SteadyState::new(rule);
+            let last = rounds.iter().map(|value| state.round(*value)).last();
+            assert_eq!(last, Some(steady), "{deviation:?} {slope:?} {rounds:?}");
+        };
+        check(Some(0.1), None, &[90.0, 110.0, 100.0, 100.0], true);
+        check(Some(0.1), None, &[88.0, 110.0, 101.0, 101.0], false); // 12 % below
+        check(Some(0.1), None, &[100.0; 3], false);
+        check(None, Some(0.01), &[98.5, 99.5, 100.5, 101.5], true); // 1 % a round
+        check(None, Some(0.01), &[97.0, 99.0, 101.0, 103.0], false);
+        check(None, Some(0.01), &[50.0, 150.0, 150.0, 50.0], true); // level, however far apart
+    }
+
+    /// Rounds begin after what is left out, and are of the figure that was asked for.
+    #[test]
+    fn rounds_have_their_figure() {
+        let rule = SteadyRule { window: 2, figure: SteadyFigure::ServiceTime, ..SteadyRule::default() };
+        let (round, after) = (Duration::from_secs(2), Duration::from_secs(3));
+        let mut rounds =
+            Rounds::new(SteadyGoal { round, rounds_max: 9, after, rule }, Duration::from_secs(1));
+        let interval = |index: u64, requests: u64| {
+            let mut figures = Figures::of_kinds(&[brunt_result::OpKind::Read]);
+            let op = figures.at(0);
+            op.completed = requests;
+            (0..requests).for_each(|_| op.service.record(brunt_core::Nanos(1000)));
+            Interval { index, figures, start: brunt_core::Nanos(0), end: brunt_core::Nanos(0) }
+        };
+        // The rate is never steady, the service time always: 3 intervals, then two rounds of 2.
+        let ends: Vec<Option<Stopped>> =
+            (0..7).map(|index| rounds.judge(&interval(index, 1 << index))).collect();
+        assert_eq!(ends, [None, None, None, None, None, None, Some(Stopped::Steady)]);
     }
 }

@@ -110,7 +110,7 @@ fn an_arrays_servers_are_found() {
     // What a busy machine adds to a delay weighs less where that is longer.
     for slower in [1, 2, 4, 8, 16] {
         let url = format!("memory:16MiB?delay=const:{}ms,servers=4", 2 * slower);
-        let search = Search { max: 64, time: Span(Duration::from_millis(100 * slower)) };
+        let search = Search { max: 64, time: Span(Duration::from_millis(100 * slower)), ..Search::default() };
         let load =
             BlockLoad::new(Workload { stop: requests(1), depth_search: Some(search), ..Workload::default() });
         let measured = |stop: bool| {
@@ -126,6 +126,29 @@ fn an_arrays_servers_are_found() {
         said = choice.said();
     }
     panic!("{said}");
+}
+
+/// One server of 5 ms answers within 23 ms when at most four wait for it.
+#[test]
+fn a_depth_keeps_a_limit() {
+    let search = |limit: u64| {
+        let limit = Some(Span(Duration::from_millis(limit)));
+        let time = Span(Duration::from_millis(200));
+        let search = Search { max: 64, time, percentile: Some(50.0), limit };
+        let load =
+            BlockLoad::new(Workload { stop: requests(1), depth_search: Some(search), ..Workload::default() });
+        let on = on("memory:16MiB?delay=const:5ms,servers=1");
+        let measured =
+            measure(&load, &on, &RunOrder::alone(1), None, &AtomicBool::new(false), &mut NoRecorder).unwrap();
+        measured.depth.unwrap()
+    };
+    let found = search(23);
+    // What a busy machine adds makes it less, never more.
+    assert!((1..=4).contains(&found.queue_depth), "{}", found.said());
+    assert!(found.trials.iter().any(|trial| trial.kept == Some(false)), "{}", found.said());
+    let none = search(1);
+    assert_eq!(none.queue_depth, 1);
+    assert!(none.said().contains("no depth keeps the limit"), "{}", none.said());
 }
 
 #[test]

@@ -66,6 +66,8 @@ impl Workload {
             ("write_zeroes", self.write_zeroes != plain.write_zeroes),
             ("flush_every", self.flush_every != plain.flush_every),
             ("sequential", self.sequential != plain.sequential),
+            ("sequential_per_kind", self.sequential_per_kind),
+            ("stride", self.stride.is_some()),
             ("distribution", self.distribution != plain.distribution),
             ("align", self.align != plain.align),
             ("region", self.region != plain.region),

@@ -47,7 +47,7 @@ use crate::collect::{Post, WorkerMessage};
 use crate::commands::{Commands, LoadCommand, LoadCommandError};
 use crate::load::{
     Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, RunOrder,
-    RunningLoad, SteadyGoal, WorkloadError,
+    RunningLoad, WorkloadError,
 };
 use feeder::{Feed, FeederPlan};
 use fidelity::ReplayPlan;
@@ -244,9 +244,7 @@ impl Load for ReplayLoad {
             },
             ramp_up: ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0),
             interval: interval.0,
-            steady: stop
-                .steady
-                .map(|steady| SteadyGoal { round: steady.round.0, rounds_max: steady.rounds_max }),
+            steady: stop.steady.map(|steady| steady.goal()),
             // Before the trace was read, it is taken to write.
             writes: known.is_none_or(|survey| survey.changes_data()),
             ring: match ring {

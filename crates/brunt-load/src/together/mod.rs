@@ -39,7 +39,6 @@ pub const JOBS_MAX: usize = 64;
 #[derive(Clone, Debug)]
 pub struct TogetherLoad {
     jobs: Vec<TogetherJob>,
-    exit_all: bool,
 }
 
 /// One of several loads that run at once.
@@ -51,6 +50,8 @@ pub struct TogetherJob {
     pub load: Arc<dyn Load>,
     /// It starts so long after the run.
     pub start_delay: Duration,
+    /// Its end is that of the run.
+    pub ends_run: bool,
 }
 
 /// Jobs with their workloads, as text.
@@ -73,6 +74,9 @@ pub struct JobSettings {
     /// It starts so long after the run.
     #[serde(default)]
     pub start_delay: Span,
+    /// Its end is that of the run.
+    #[serde(default)]
+    pub ends_run: bool,
     /// What it does.
     pub workload: Workload,
 }
@@ -84,9 +88,10 @@ impl TogetherSettings {
     /// A workload makes no sense, or not among others.
     pub fn load(self) -> Result<TogetherLoad, WorkloadError> {
         let mut jobs = Vec::new();
-        for JobSettings { name, start_delay, workload } in self.jobs {
+        for JobSettings { name, start_delay, ends_run, workload } in self.jobs {
             workload.check()?;
-            jobs.push(TogetherJob { name, load: load_of(workload, &[]), start_delay: start_delay.0 });
+            let load = load_of(workload, &[]);
+            jobs.push(TogetherJob { name, load, start_delay: start_delay.0, ends_run });
         }
         TogetherLoad::new(jobs, self.exit_all)
     }
@@ -120,9 +125,10 @@ impl TogetherLoad {
     ///
     /// # Errors
     /// One of them cannot run among others.
-    pub fn new(jobs: Vec<TogetherJob>, exit_all: bool) -> Result<TogetherLoad, WorkloadError> {
+    pub fn new(mut jobs: Vec<TogetherJob>, exit_all: bool) -> Result<TogetherLoad, WorkloadError> {
         check::check(&jobs)?;
-        Ok(TogetherLoad { jobs, exit_all })
+        jobs.iter_mut().for_each(|job| job.ends_run |= exit_all);
+        Ok(TogetherLoad { jobs })
     }
 
     /// Its jobs, in their order.
@@ -143,8 +149,7 @@ impl TogetherLoad {
         stop: &AtomicBool,
         running: &mut Vec<StartedJob>,
     ) -> Result<PreparedLoad, LoadError> {
-        let mut all =
-            PreparedLoad { exit_all: self.exit_all, queue_depth: 1, ..PreparedLoad::alone(0, 1, None) };
+        let mut all = PreparedLoad::alone(0, 1, None);
         for (index, job) in self.jobs.iter().enumerate() {
             let first_interval = job.intervals_after(self.measured_from());
             let inbox = inbox.of_job(all.workers, first_interval);
@@ -152,7 +157,8 @@ impl TogetherLoad {
             running.push(StartedJob { load, start_delay: job.start_delay });
             all.workers += prepared.workers;
             all.queue_depth = all.queue_depth.max(prepared.queue_depth);
-            all.jobs.push(PreparedJob { workers: prepared.workers, first_interval });
+            let (workers, ends_run) = (prepared.workers, job.ends_run);
+            all.jobs.push(PreparedJob { workers, first_interval, ends_run });
         }
         Ok(all)
     }
@@ -180,8 +186,8 @@ impl Load for TogetherLoad {
     }
 
     fn info(&self) -> LoadInfo {
-        let each: Vec<(Duration, LoadInfo)> =
-            self.jobs.iter().map(|job| (job.start_delay, job.load.info())).collect();
+        let each: Vec<(&TogetherJob, LoadInfo)> =
+            self.jobs.iter().map(|job| (job, job.load.info())).collect();
         let infos = || each.iter().map(|(_, info)| info);
         let mut kinds: Vec<OpKind> = Vec::new();
         for kind in infos().flat_map(|info| &info.kinds) {
@@ -189,12 +195,13 @@ impl Load for TogetherLoad {
                 kinds.push(*kind);
             }
         }
-        let ends = each.iter().map(|(delay, info)| *delay + info.time_min);
+        let end = |(job, info): &(&TogetherJob, LoadInfo)| job.start_delay + info.time_min;
+        let enders = || each.iter().filter(|(job, _)| job.ends_run);
+        let last = each.iter().map(end).max().unwrap_or(Duration::ZERO);
         let rate = infos().map(|info| match info.pace {
             Pace::Open { rate } => Some(rate),
             Pace::Closed | Pace::Search(_) => None,
         });
-        let open_ended = |info: &LoadInfo| info.open_ended;
         LoadInfo {
             kinds,
             workers: infos().map(|info| info.workers).sum(),
@@ -203,8 +210,8 @@ impl Load for TogetherLoad {
             pace: rate.sum::<Option<f64>>().map_or(Pace::Closed, |rate| Pace::Open { rate }),
             ramp_up: self.measured_from(),
             interval: infos().next().map_or(Duration::ZERO, |info| info.interval),
-            time_min: if self.exit_all { ends.min() } else { ends.max() }.unwrap_or(Duration::ZERO),
-            open_ended: if self.exit_all { infos().all(open_ended) } else { infos().any(open_ended) },
+            time_min: enders().map(end).min().map_or(last, |first| first.min(last)),
+            open_ended: infos().any(|info| info.open_ended) && enders().all(|(_, info)| info.open_ended),
             writes: infos().any(|info| info.writes),
             ..LoadInfo::default()
         }
@@ -218,7 +225,13 @@ impl Load for TogetherLoad {
             };
             format!("{} ({}{delay})", job.name, job.load.describe())
         });
-        let ends = if self.exit_all { "; ends with the first" } else { "" };
+        let enders: Vec<&str> =
+            self.jobs.iter().filter(|job| job.ends_run).map(|job| job.name.as_str()).collect();
+        let ends = match enders.len() {
+            0 => String::new(),
+            count if count == self.jobs.len() => "; ends with the first".into(),
+            _ => format!("; ends with {}", enders.join(" or ")),
+        };
         format!("at once: {}{ends}", each.collect::<Vec<String>>().join(" + "))
     }
 

@@ -141,6 +141,30 @@ workload = { stop = { time = \"1h\" } }";
     assert!(ran.outcome.end.since(ran.outcome.start) < Duration::from_secs(60));
 }
 
+/// Jobs that end the run do, whichever of them is first; another's end does not.
+#[test]
+fn some_jobs_end_the_run() {
+    let text = "
+[[jobs]]
+name = \"shortest\"
+workload = { stop = { requests = 5 } }
+[[jobs]]
+name = \"short\"
+ends_run = true
+workload = { stop = { requests = 40 } }
+[[jobs]]
+name = \"long\"
+ends_run = true
+workload = { stop = { time = \"1h\" } }";
+    let (ran, _) = ran(text, &slow());
+    let done: Vec<u64> = ran.jobs.iter().map(|job| job.figures.completed()).collect();
+    assert!(done[0] == 5 && done[1] == 40 && done[2] > 5, "{done:?}");
+    assert!(ran.outcome.end.since(ran.outcome.start) < Duration::from_secs(60));
+    let load = load(text);
+    assert!(load.describe().ends_with("; ends with short or long"), "{}", load.describe());
+    assert!(!load.info().open_ended && load.info().time_min == Duration::ZERO);
+}
+
 /// One that cannot be made ready fails the run, without waiting for those that can.
 #[test]
 fn a_job_that_cannot_be_fails_all() {

@@ -223,8 +223,11 @@ impl Make {
             requests_per_second: make.maybe(Make::float),
             error: make.maybe(Make::text),
         };
-        let depth =
-            |make: &mut Make| DepthTrial { queue_depth: make.small(), bytes_per_second: make.float() };
+        let depth = |make: &mut Make| DepthTrial {
+            queue_depth: make.small(),
+            bytes_per_second: make.float(),
+            kept: make.maybe(|make| make.small() > 1),
+        };
         let estimate = |make: &mut Make| Estimate {
             mean: make.float(),
             low: make.maybe(Make::float),

@@ -64,7 +64,13 @@ impl Experiment {
                 each.push(format!("{} on {} ({}{delay})", job.name(), job.target, of.description));
                 workloads.insert(format!("{name}/{}", job.name()), of);
             }
-            let ends = if group.exit_all { "; ends with the first" } else { "" };
+            let enders: Vec<&str> =
+                group.jobs.iter().filter(|job| job.ends_run).map(|job| job.name()).collect();
+            let ends = match enders.len() {
+                _ if group.exit_all => "; ends with the first".to_string(),
+                0 => String::new(),
+                _ => format!("; ends with {}", enders.join(" or ")),
+            };
             let group = WorkloadSummary {
                 kind: together::KIND.into(),
                 description: format!("at once: {}{ends}", each.join(" + ")),

@@ -48,6 +48,13 @@ pub struct JobEntry {
     /// Starts the job so long after the run. Jobs begin to be measured a whole number of intervals apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_delay: Option<Span>,
+    /// Ends a run when this job has ended.
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub ends_run: bool,
+}
+
+fn is_off(switch: &bool) -> bool {
+    !switch
 }
 
 impl JobEntry {
@@ -65,6 +72,7 @@ pub(super) struct JobDraft {
     pub(super) url: String,
     pub(super) workload: Box<Workload>,
     pub(super) start_delay: Span,
+    pub(super) ends_run: bool,
 }
 
 /// Jobs of a point to be.
@@ -81,6 +89,7 @@ impl TogetherDraft {
             name: job.name.clone(),
             load: load_of(&job.workload, std::slice::from_ref(&job.target), replays),
             start_delay: job.start_delay.0,
+            ends_run: job.ends_run,
         };
         TogetherLoad::new(self.jobs.iter().map(job).collect(), self.exit_all)
     }
@@ -143,6 +152,7 @@ impl Experiment {
             url: self.targets[&job.target].place().to_string(),
             workload: Box::new(self.workloads[&job.workload].clone()),
             start_delay: job.start_delay.unwrap_or_default(),
+            ends_run: job.ends_run,
         });
         TogetherDraft { jobs: jobs.collect(), exit_all: group.exit_all }
     }

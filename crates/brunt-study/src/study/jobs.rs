@@ -47,7 +47,8 @@ pub(super) fn summaries(all: &RunInfo, outcomes: &[Outcome], finished: Vec<Finis
             (run.page_cache, run.replay, run.troubles) = (page_cache, replay, troubles);
         }
         if outcome.is_complete() && outcome.end <= outcome.start {
-            run.doubts.push("it was never measured: another job ended the run before (exit_all)".into());
+            run.doubts
+                .push("it was never measured: another job ended the run before (exit_all, ends_run)".into());
         }
         run
     };

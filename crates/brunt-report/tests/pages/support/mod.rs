@@ -97,7 +97,8 @@ pub fn with_phases(summary: Summary) -> Summary {
 /// A link, its losses and a doubt in every run, and a depth that was found for every point.
 pub fn with_lab(mut summary: Summary) -> Summary {
     for point in &mut summary.points {
-        let trial = |(queue_depth, bytes_per_second)| DepthTrial { queue_depth, bytes_per_second };
+        let trial =
+            |(queue_depth, bytes_per_second)| DepthTrial { queue_depth, bytes_per_second, kept: None };
         let trials = [(1, 2.1e6), (2, 4.2e6), (4, 8.3e6), (8, 11.4e6), (16, 11.5e6), (32, 11.3e6)];
         point.depth = Some(DepthChoice { queue_depth: 8, trials: trials.map(trial).to_vec() });
         for run in &mut point.runs {
