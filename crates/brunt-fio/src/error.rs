@@ -85,13 +85,13 @@ pub enum Cause {
     #[error("{0}: it cannot be computed; write numbers with + - * / and parentheses")]
     Expression(String),
     /// Something that an experiment cannot do.
-    #[error("{option}: {why}{}", match more { 0 => String::new(), more => format!(" ({more} more)") })]
+    #[error("{option}: {why}{}", match more { 0 => String::new(), 1 => " (and one other reason)".into(), more => format!(" (and {more} other reasons)") })]
     Loss {
         /// The option that is to blame, or a job in brackets.
         option: String,
         /// Why.
         why: String,
-        /// How many others there are.
+        /// How many other reasons there are.
         more: usize,
     },
     /// All jobs are for engines that are not here.

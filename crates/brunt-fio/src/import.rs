@@ -1,7 +1,7 @@
 //! Converts a job file to an experiment: each job becomes a workload, each file or device a target. Called by
 //! `brunt import-fio`. The rule: the returned text has been parsed as an experiment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use brunt_study::experiment::{Experiment, JobEntry, Target, TogetherEntry};
 
 use crate::error::{Cause, FioError, Location};
 use crate::job::{self, Job};
-use crate::order::{self, JobStretch};
+use crate::order::{self, JobStretch, StretchJob};
 use crate::translate;
 
 /// Something that a job file says and an experiment does not, or not in the same way.
@@ -54,6 +54,7 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
             jobs.push(job);
         }
     }
+    jobs.iter().for_each(|job| translate::zoned_device(job, &mut remarks));
     refuse_losses(&remarks, lossy)?;
     if jobs.is_empty() {
         return Err(Cause::NothingLeft.at(Location::file(path)));
@@ -67,45 +68,43 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
     experiment.name = name;
     (experiment.targets, experiment.workloads) = (BTreeMap::new(), BTreeMap::new());
     let stretches = order::stretches(&jobs, &mut remarks)?;
-    // Jobs of one file or device are workloads of one target.
-    let mut places: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
     let mut made = Vec::new();
     for job in &jobs {
-        let (place, workload) = translate::job(job, &mut remarks)?;
-        let mut name = plain(&job.name);
-        while experiment.workloads.contains_key(&name) {
-            name.push('_');
-        }
-        experiment.workloads.insert(name.clone(), workload);
-        places.entry(place.clone()).or_insert_with(|| (name.clone(), Vec::new()));
-        made.push((name, place));
-    }
-    for stretch in &stretches {
-        match stretch.jobs[..] {
-            [(alone, _)] => {
-                let (name, place) = &made[alone];
-                places.entry(place.clone()).and_modify(|(_, workloads)| workloads.push(name.clone()));
+        let copies = match translate::job(job, &mut remarks) {
+            // What is lost may be why there is no size.
+            Err(error) if matches!(error.cause, Cause::NoSize { .. }) => {
+                return Err(refuse_losses(&remarks, lossy).err().unwrap_or(error));
             }
+            copies => copies?,
+        };
+        made.push(add(&mut experiment, job, copies));
+    }
+    let mut alone = BTreeMap::<String, Vec<String>>::new();
+    for stretch in &stretches {
+        let first = stretch.jobs[0].index;
+        let parts: &Vec<PlacedJob> = &made[first];
+        match (&stretch.jobs[..], &parts[..]) {
+            ([_], [only]) => alone.entry(only.target.clone()).or_default().push(only.workload.clone()),
             _ => {
-                let (first, _) = stretch.jobs[0];
-                let name = together(&mut experiment, stretch, &made, &places);
-                let why = format!(
-                    "runs at once with the jobs after it, as [together.{name}]: a point for each and one for all of them"
-                );
+                let name = together(&mut experiment, stretch, &jobs, &made, &mut remarks);
+                let why = if stretch.jobs.len() == 1 {
+                    format!(
+                        "its copies run at once, as [together.{name}]: a point for each and one for all of them"
+                    )
+                } else {
+                    format!(
+                        "runs at once with the jobs after it, as [together.{name}]: a point for each and one for all of them"
+                    )
+                };
                 remarks.push(of_job(jobs[first], false, why));
             }
         }
     }
-    let alone = stretches.iter().filter(|stretch| stretch.jobs.len() == 1).count();
-    for (url, (name, mut workloads)) in places {
-        workloads.sort_unstable();
-        let workloads = (workloads.len() < alone).then_some(workloads);
-        experiment.targets.insert(name, Target { url, workloads, ..Target::default() });
-    }
+    run_alone(&mut experiment, alone);
     if let Some(second) = stretches.get(1) {
         let why =
             "jobs become points, repeated and interleaved in random order; fio runs them in the file's order";
-        remarks.push(of_job(jobs[second.jobs[0].0], false, why.to_string()));
+        remarks.push(of_job(jobs[second.jobs[0].index], false, why.to_string()));
     }
     refuse_losses(&remarks, lossy)?;
     let whole = |cause: Cause| cause.at(Location::file(path));
@@ -114,12 +113,57 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
     Ok(Import { experiment, text, remarks })
 }
 
+/// Says which workloads run alone, by target.
+fn run_alone(experiment: &mut Experiment, mut alone: BTreeMap<String, Vec<String>>) {
+    let all: usize = alone.values().map(Vec::len).sum();
+    for (name, target) in &mut experiment.targets {
+        let mut workloads = alone.remove(name).unwrap_or_default();
+        workloads.sort_unstable();
+        target.workloads = (workloads.len() < all).then_some(workloads);
+    }
+}
+
+/// A job, or one of its copies, in the experiment.
+struct PlacedJob {
+    workload: String,
+    target: String,
+}
+
+/// Adds the targets of a job's copies, unless they are there already, and their workloads: copies have one, unless they
+/// begin at different places.
+fn add(experiment: &mut Experiment, job: &Job, copies: Vec<(String, Workload)>) -> Vec<PlacedJob> {
+    let name = plain(&job.name);
+    let mut own: Vec<(String, Workload)> = Vec::new();
+    let place = |(url, workload): (String, Workload)| {
+        let known = experiment.targets.iter().find(|(_, target)| target.url == url);
+        let target = known.map_or_else(|| unused(&experiment.targets, &name), |(known, _)| known.clone());
+        experiment.targets.entry(target.clone()).or_insert_with(|| Target { url, ..Target::default() });
+        let known = own.iter().find(|(_, same)| *same == workload).map(|(known, _)| known.clone());
+        let name = known.unwrap_or_else(|| {
+            let name = unused(&experiment.workloads, &name);
+            experiment.workloads.insert(name.clone(), workload.clone());
+            own.push((name.clone(), workload));
+            name
+        });
+        PlacedJob { workload: name, target }
+    };
+    copies.into_iter().map(place).collect()
+}
+
+/// `name`, or with a number behind it if it is taken.
+fn unused<T>(taken: &BTreeMap<String, T>, name: &str) -> String {
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    let mut names = std::iter::once(name.to_string()).chain(numbered);
+    names.find(|name| !taken.contains_key(name)).expect("there are more names than jobs")
+}
+
 /// Adds a group of jobs that run at once; its name. Their intervals become such that each begins with one.
 fn together(
     experiment: &mut Experiment,
     stretch: &JobStretch,
-    made: &[(String, String)],
-    places: &BTreeMap<String, (String, Vec<String>)>,
+    jobs: &[&Job],
+    made: &[Vec<PlacedJob>],
+    remarks: &mut Vec<Remark>,
 ) -> String {
     let name = match experiment.together.len() + 1 {
         1 => "at-once".to_string(),
@@ -128,27 +172,47 @@ fn together(
     let begins: Vec<Duration> = stretch
         .jobs
         .iter()
-        .map(|(job, delay)| {
-            let ramp_up = experiment.workloads[&made[*job].0].ramp_up;
-            *delay + ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0)
+        .flat_map(|job| made[job.index].iter().map(|part| (job.delay, part)))
+        .map(|(delay, part)| {
+            let ramp_up = experiment.workloads[&part.workload].ramp_up;
+            delay + ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0)
         })
         .collect();
     let interval = interval(&begins);
-    let job = |(job, delay): &(usize, Duration)| {
-        let (workload, place) = &made[*job];
-        if let Some(workload) = experiment.workloads.get_mut(workload) {
-            workload.interval = Span(interval);
+    let exit_all = stretch.jobs.iter().all(|job| job.ends_run);
+    let mut entries: BTreeMap<String, JobEntry> = BTreeMap::new();
+    let mut order = Vec::new();
+    for StretchJob { index, delay, ends_run, ends_group } in &stretch.jobs {
+        let (parts, name) = (&made[*index], plain(&jobs[*index].name));
+        if parts.len() > 1 && *ends_group {
+            let why = "the end of one copy of this job ends the others, while other jobs run on".to_string();
+            remarks.push(Remark { key: "exitall".into(), ..of_job(jobs[*index], true, why) });
         }
-        JobEntry {
-            workload: workload.clone(),
-            target: places[place].0.clone(),
-            name: None,
-            start_delay: (!delay.is_zero()).then_some(Span(*delay)),
-            ends_run: false,
+        for (copy, part) in parts.iter().enumerate() {
+            if let Some(workload) = experiment.workloads.get_mut(&part.workload) {
+                workload.interval = Span(interval);
+                let steady = workload.stop.steady.take().map(|_| "steadystate");
+                let search = workload.depth_search.take().map(|_| "latency_target");
+                for key in steady.into_iter().chain(search) {
+                    let why = "what all jobs that run at once do to each other is not judged for one of them";
+                    remarks.push(Remark { key: key.into(), ..of_job(jobs[*index], true, why.into()) });
+                }
+            }
+            let own = if parts.len() > 1 { format!("{name}-{}", copy + 1) } else { part.workload.clone() };
+            let own = unused(&entries, &own);
+            let entry = JobEntry {
+                workload: part.workload.clone(),
+                target: part.target.clone(),
+                name: (own != part.workload).then(|| own.clone()),
+                start_delay: (!delay.is_zero()).then_some(Span(*delay)),
+                ends_run: *ends_run && !exit_all,
+            };
+            entries.insert(own.clone(), entry);
+            order.push(own);
         }
-    };
-    let jobs = stretch.jobs.iter().map(job).collect();
-    experiment.together.insert(name.clone(), TogetherEntry { jobs, exit_all: stretch.exit_all });
+    }
+    let jobs = order.iter().filter_map(|name| entries.remove(name)).collect();
+    experiment.together.insert(name.clone(), TogetherEntry { jobs, exit_all });
     name
 }
 
@@ -176,7 +240,12 @@ fn of_job(job: &Job, loss: bool, why: String) -> Remark {
 fn refuse_losses(remarks: &[Remark], lossy: bool) -> Result<(), FioError> {
     let mut losses = remarks.iter().filter(|remark| remark.loss && !lossy);
     let Some(Remark { location, key, why, .. }) = losses.next() else { return Ok(()) };
-    let (option, why, more) = (key.clone(), why.clone(), losses.count());
+    // An option of several jobs is one, and so are options that are refused for one reason.
+    let others: BTreeSet<&str> = losses
+        .filter(|other| other.key != *key && other.why != *why)
+        .map(|other| other.key.as_str())
+        .collect();
+    let (option, why, more) = (key.clone(), why.clone(), others.len());
     Err(Cause::Loss { option, why, more }.at(location.clone()))
 }
 

@@ -51,6 +51,9 @@ const READ: &[&str] = &[
     "thinktime_blocks", "filename", "directory", "direct", "ioengine", "verify",
     "do_verify", "loops", "kb_base", "randseed", "sync", "fsync",
     "fdatasync", "buffer_compress_percentage", "dedupe_percentage", "number_ios", "sqthread_poll", "hipri",
+    "zonemode", "zonesize", "zonerange", "zoneskip", "steadystate", "steadystate_duration",
+    "steadystate_ramp_time", "steadystate_check_interval", "norandommap", "allow_file_create",
+    "latency_target", "latency_window", "latency_percentile",
 ];
 
 /// Keys that change nothing here: how fio prints, logs and counts, how it makes files and memory, and what it does
@@ -59,7 +62,7 @@ const READ: &[&str] = &[
 const MOOT: &[&str] = &[
     "group_reporting", "new_group", "name", "description", "thread", "threads",
     "stonewall", "wait_for_previous", "wait_for", "startdelay", "exitall", "exit_what", "exitall_on_error",
-    "fallocate", "invalidate", "norandommap", "softrandommap", "randrepeat", "allrandrepeat",
+    "fallocate", "invalidate", "softrandommap", "randrepeat", "allrandrepeat",
     "refill_buffers", "scramble_buffers", "buffer_compress_chunk", "disable_slat", "disable_clat", "disable_lat",
     "disable_bw", "disable_bw_measurement", "slat_percentiles", "clat_percentiles", "lat_percentiles", "percentile_list",
     "block_error_percentiles", "gtod_reduce", "gtod_cpu", "clocksource", "eta", "status-interval",
@@ -71,11 +74,34 @@ const MOOT: &[&str] = &[
     "fixedbufs", "nonvectored", "sqthread_poll_cpu", "userspace_reap", "iodepth_batch", "iodepth_batch_submit",
     "iodepth_batch_complete", "iodepth_batch_complete_min", "iodepth_batch_complete_max", "iodepth_low", "io_submit_mode", "rate_cycle",
     "ratecycle", "rate_ignore_thinktime", "unlink", "unlink_each_loop", "create_on_open", "create_serialize",
-    "create_fsync", "allow_file_create", "allow_mounted_write", "overwrite", "openfiles", "unique_filename",
+    "create_fsync", "allow_mounted_write", "overwrite", "openfiles", "unique_filename",
     "file_service_type", "filetype", "lockfile", "fadvise_hint", "mem", "iomem",
     "iomem_align", "mem_align", "hugepage-size", "lockmem", "continue_on_error", "ignore_error",
     "error_dump", "verify_fatal", "verify_dump", "verify_async", "verify_async_cpus", "verify_write_sequence",
     "verify_header_seed", "verify_state_save", "verify_backlog_batch", "ioscheduler", "cpus_allowed_policy", "numjobs_rand",
+];
+
+/// Why a zoned device cannot be loaded.
+pub const ZONED: &str = "zoned devices are not supported: nothing follows write pointers or resets zones";
+
+/// Whether a key is off with this value. Zero is also the name of a processor, of a memory node and of a byte.
+pub fn is_off(key: &str, value: &str) -> bool {
+    match key {
+        "cpus_allowed" | "numa_cpu_nodes" | "buffer_pattern" | "verify_pattern" => false,
+        "rw_sequencer" => value == "sequential",
+        "dedupe_mode" => value == "repeat",
+        _ => matches!(value, "0" | "none"),
+    }
+}
+
+/// Keys that say how another does what it does, and mean nothing without it: that one is translated, or lost.
+#[rustfmt::skip]
+const PARTS: &[&str] = &[
+    "cmdprio_class", "cmdprio", "cmdprio_hint", "flow_id", "flow_sleep", "dedupe_global",
+    "dedupe_working_set_percentage", "random_sequence_stride", "fdp_pli", "fdp_pli_select", "plids", "plid_select",
+    "dp_scheme", "spr_op", "spr_num_regions", "spr_cache_size", "zonecapacity", "max_open_zones",
+    "job_max_open_zones", "ignore_zone_limits", "read_beyond_wp", "zone_reset_threshold", "zone_reset_frequency", "write_zone_remainder",
+    "pi_act", "pi_chk", "apptag", "apptag_mask",
 ];
 
 /// See [`Fate`].
@@ -83,45 +109,50 @@ pub fn fate(key: &str) -> Fate {
     use Fate::{Cannot, CannotWrite, Differs};
     match key {
         _ if READ.contains(&key) => Fate::Read,
-        _ if MOOT.contains(&key) => Fate::Moot,
+        _ if MOOT.contains(&key) || PARTS.contains(&key) => Fate::Moot,
         "random_generator" => Differs("there is only one random generator, seeded by seed"),
         "filename_format" => Differs("a job without filename has the file JOB.0.0"),
         "write_iolog" => Differs("write record_requests = true"),
         "serialize_overlap" => Cannot("requests that overlap are not held back"),
         "rate_min" | "rate_iops_min" => Cannot("compare results with brunt compare --fail-if"),
         "max_latency" => Cannot("no request ends a run; compare results with brunt compare --fail-if"),
-        "latency_target" | "latency_window" | "latency_percentile" | "latency_run" => {
-            Cannot("write arrival = { kind = \"search\", percentile = 99, limit = \"5ms\" }")
-        }
+        "latency_run" => Cannot("a run has one queue depth, which was looked for before it"),
         "file_append" | "opendir" => Cannot("a target is one file or device"),
         "fill_device" => Cannot("a run ends by requests, bytes or time, not by a full device"),
         "sync_file_range" | "end_fsync" | "fsync_on_close" | "end_syncfs" | "write_barrier" => {
             Cannot("write flush_every = 100 or force_unit_access = true, or [filesystems.x] with fsync")
         }
-        "zonemode" | "zonesize" | "zonerange" | "zoneskip" | "zonecapacity" => Cannot(
-            "zoned devices are not supported; for zones of a device use distribution = { kind = \"hot-zones\", … }",
-        ),
+        "zonecapacity"
+        | "max_open_zones"
+        | "job_max_open_zones"
+        | "ignore_zone_limits"
+        | "read_beyond_wp"
+        | "zone_reset_threshold"
+        | "zone_reset_frequency"
+        | "write_zone_remainder" => Cannot(ZONED),
         "read_iolog" | "replay_time_scale" | "replay_redirect" | "replay_no_stall" => {
             Cannot("a workload is described, not replayed from a log")
         }
         "cpus_allowed" | "cpumask" | "numa_cpu_nodes" | "numa_mem_policy" => {
-            Cannot("start brunt with taskset or numactl")
+            Cannot("workers are not bound to processors or memory nodes")
         }
-        "prio" | "prioclass" | "priohint" | "nice" => Cannot("start brunt with ionice or nice"),
-        "cmdprio_percentage" | "cmdprio_bssplit" | "cmdprio_class" | "cmdprio" | "cmdprio_hint" => {
-            Cannot("requests have no priorities")
+        "nice" => Cannot("start brunt with nice"),
+        "prio" | "prioclass" | "priohint" | "cmdprio_percentage" | "cmdprio_bssplit" => {
+            Cannot("requests have no I/O priority (for all of them: start brunt with ionice)")
         }
         "rw_sequencer" => Cannot("each request is drawn by itself"),
         "buffer_pattern" | "zero_buffers" => {
             CannotWrite("contents are seeded: write data = { compressible = 0.5, dedupable = 0.1 }")
         }
-        "dedupe_mode" | "dedupe_global" | "dedupe_working_set_percentage" => {
-            CannotWrite("write data = { dedupable = 0.5 }: any earlier chunk may be copied")
+        "dedupe_mode" => {
+            CannotWrite("duplicates are of 64 common contents; write data = { dedupable = 0.5 }")
         }
         "verify_pattern" | "verify_interval" | "verify_offset" | "verify_pattern_interval" => {
             Cannot("verified blocks carry their own address, generation and checksum")
         }
-        "verify_backlog" => Cannot("only reads of the same run check its writes: set read above 0"),
+        "verify_backlog" => {
+            Cannot("it reads blocks back between writes; here reads are part of the workload")
+        }
         "verify_only" | "verify_state_load" | "experimental_verify" => {
             Cannot("brunt verify holds a device against the journals of a run")
         }
@@ -129,14 +160,16 @@ pub fn fate(key: &str) -> Fate {
             Cannot("start brunt that way")
         }
         "exec_prerun" | "exec_postrun" => Cannot("run it before or after brunt"),
-        "steadystate" | "steadystate_duration" | "steadystate_ramp_time" | "steadystate_check_interval" => {
-            Cannot("write stop = { steady = { round = \"10s\" } }")
-        }
         "thinktime_spin" | "thinktime_iotime" | "thinktime_blocks_type" | "thinkcycles" => {
             Cannot("write burst = { requests = 8, interval = \"1ms\" }")
         }
         "atomic" => Cannot("writes are not asked to be atomic"),
-        "flow" | "flow_id" | "flow_sleep" => Cannot("the share of one load in another is not controlled"),
+        "flow" => Cannot("the share of one load in another is not controlled"),
+        "fdp" | "dataplacement" => Cannot("writes carry no hint for their placement"),
+        "sprandom" => Cannot("writes that leave the invalid blocks of a used SSD are not computed"),
+        "md_per_io_size" => {
+            Cannot("blocks have no metadata; fio has this option for engines xnvme and io_uring_cmd")
+        }
         _ => Cannot("it has no equivalent"),
     }
 }
@@ -147,11 +180,12 @@ mod tests {
 
     #[test]
     fn a_key_is_in_one_list() {
-        let all: Vec<&str> = READ.iter().chain(MOOT).copied().collect();
+        let all: Vec<&str> = READ.iter().chain(MOOT).chain(PARTS).copied().collect();
         for (index, key) in all.iter().enumerate() {
             assert!(!all[index + 1..].contains(key), "{key} twice");
         }
         assert_eq!(fate(canonical("ss_dur")), fate("steadystate"));
+        assert!(is_off("prio", "0") && is_off("zonemode", "none") && !is_off("cpus_allowed", "0"));
         assert_eq!(fate("no_such_key"), Fate::Cannot("it has no equivalent"));
     }
 }

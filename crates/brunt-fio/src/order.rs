@@ -14,10 +14,21 @@ use crate::units;
 /// Jobs that are measured at once; a single one is measured alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStretch {
-    /// Their indexes and when each starts.
-    pub jobs: Vec<(usize, Duration)>,
-    /// The first to end ends all.
-    pub exit_all: bool,
+    /// In the order of the file.
+    pub jobs: Vec<StretchJob>,
+}
+
+/// One of the jobs that are measured at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StretchJob {
+    /// Its place among all jobs.
+    pub index: usize,
+    /// When it starts.
+    pub delay: Duration,
+    /// Its end is that of all others.
+    pub ends_run: bool,
+    /// Its end is that of its own copies, and of no others.
+    pub ends_group: bool,
 }
 
 /// The stretches in the order in which fio makes them. What cannot be done in the same way is added to `remarks`.
@@ -30,6 +41,7 @@ pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStre
     let walls: Vec<usize> = (0..jobs.len()).filter(|index| *index == 0 || is_walled(jobs[*index])).collect();
     let ends = walls.iter().skip(1).copied().chain([jobs.len()]);
     let mut stretches = Vec::new();
+    let groups = groups(jobs);
     for (start, end) in walls.iter().copied().zip(ends) {
         let indexes = start..end;
         let waits = |index: usize| {
@@ -39,7 +51,9 @@ pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStre
         let in_turn = |index: &usize| waits(*index).is_some_and(|named| named.value == jobs[index - 1].name);
         if indexes.clone().skip(1).all(|index| in_turn(&index)) {
             // Alone nobody notices a delay.
-            let alone = |index| JobStretch { jobs: vec![(index, Duration::ZERO)], exit_all: false };
+            let (delay, ends_run) = (Duration::ZERO, exit_all.is_some());
+            let alone =
+                |index| JobStretch { jobs: vec![StretchJob { index, delay, ends_run, ends_group: false }] };
             stretches.extend(indexes.map(alone));
             continue;
         }
@@ -49,12 +63,15 @@ pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStre
         }
         let mut at_once = Vec::new();
         for index in indexes {
-            at_once.push((index, delay(jobs[index], start > 0, remarks)?));
+            let delay = delay(jobs[index], start > 0, remarks)?;
+            let ends_run = match exit_all {
+                Some(switch) => ends_all(switch, index, jobs, &groups[start..end], end, remarks)?,
+                None => false,
+            };
+            let ends_group = exit_all.is_some() && !ends_run;
+            at_once.push(StretchJob { index, delay, ends_run, ends_group });
         }
-        if let Some(switch) = exit_all {
-            check_exit(switch, &jobs[start..end], walls.len() > 1, remarks);
-        }
-        stretches.push(JobStretch { jobs: at_once, exit_all: exit_all.is_some() });
+        stretches.push(JobStretch { jobs: at_once });
     }
     Ok(stretches)
 }
@@ -97,23 +114,53 @@ fn delay(job: &Job, late: bool, remarks: &mut Vec<Remark>) -> Result<Duration, F
     })
 }
 
-/// Whether the end of one job ends those of its stretch and no others.
-fn check_exit(switch: &Setting, stretch: &[&Job], has_more: bool, remarks: &mut Vec<Remark>) {
-    let what = stretch.iter().find_map(|job| setting(job, "exit_what"));
+/// The reporting group of each job: `new_group` and a wall begin one.
+fn groups(jobs: &[&Job]) -> Vec<usize> {
+    let begins = |job: &Job| is_walled(job) || setting(job, "new_group").is_some_and(is_on);
+    let mut group = 0;
+    let groups = jobs.iter().enumerate().map(|(index, job)| {
+        group += usize::from(index > 0 && begins(job));
+        group
+    });
+    groups.collect()
+}
+
+/// Whether the end of a job ends all those of its stretch, whose groups are `at_once` and behind which others begin at
+/// `end`.
+fn ends_all(
+    switch: &Setting,
+    index: usize,
+    jobs: &[&Job],
+    at_once: &[usize],
+    end: usize,
+    remarks: &mut Vec<Remark>,
+) -> Result<bool, FioError> {
+    let own = at_once[index + at_once.len() - end];
+    let what = setting(jobs[index], "exit_what");
     match what.map(|what| (what, what.value.as_str())) {
-        Some((_, "stonewall")) => {}
-        Some((what, "all")) if has_more => {
-            lose(remarks, what, "jobs behind a stonewall are points of their own, which no other job ends");
+        Some((_, "stonewall")) => Ok(true),
+        Some((what, "all")) => {
+            if end < jobs.len() {
+                lose(
+                    remarks,
+                    what,
+                    "jobs behind a stonewall are points of their own, which no other job ends",
+                );
+            }
+            Ok(true)
         }
-        Some((_, "all")) => {}
-        _ => {
-            let group =
-                stretch.iter().skip(1).find_map(|job| setting(job, "new_group").filter(|set| is_on(set)));
-            if group.is_some() {
-                let why =
-                    "it ends the jobs of one reporting group (new_group); here all that run at once end";
+        None | Some((_, "group")) => {
+            let members = at_once.iter().filter(|group| **group == own).count();
+            if members > 1 && members < at_once.len() {
+                let why = "it ends the jobs of one reporting group (new_group), while others run on";
                 lose(remarks, switch, why);
             }
+            Ok(members == at_once.len())
+        }
+        Some((what, _)) => {
+            let (option, value) = (what.key.clone(), what.value.clone());
+            let cause = Cause::Value { option, value, expected: "group, stonewall or all" };
+            Err(cause.at(what.location.clone()))
         }
     }
 }
@@ -123,7 +170,7 @@ mod tests {
     use super::*;
     use crate::job;
 
-    /// Reads `text` and shows its stretches: `a+b@5!, c` for b after five seconds, both ended by the first, then c.
+    /// Reads `text` and shows its stretches: `a+b@5!, c` for b after five seconds, whose end is that of a, then c.
     fn shown(text: &str) -> (String, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.fio");
@@ -132,12 +179,15 @@ mod tests {
         let mut remarks = Vec::new();
         let stretches = stretches(&jobs.iter().collect::<Vec<_>>(), &mut remarks).unwrap();
         let shown = stretches.iter().map(|stretch| {
-            let each = stretch.jobs.iter().map(|(index, delay)| match delay.as_secs() {
-                0 => jobs[*index].name.clone(),
-                seconds => format!("{}@{seconds}", jobs[*index].name),
+            let each = stretch.jobs.iter().map(|job| {
+                let name = &jobs[job.index].name;
+                let end = if job.ends_run { "!" } else { "" };
+                match job.delay.as_secs() {
+                    0 => format!("{name}{end}"),
+                    seconds => format!("{name}@{seconds}{end}"),
+                }
             });
-            let end = if stretch.exit_all { "!" } else { "" };
-            each.collect::<Vec<String>>().join("+") + end
+            each.collect::<Vec<String>>().join("+")
         });
         let lost = remarks.iter().filter(|remark| remark.loss).map(|remark| remark.key.clone());
         let mut lost: Vec<String> = lost.collect();
@@ -160,9 +210,12 @@ mod tests {
         check("[a]\n[b]\n[c]\nstonewall\nwait_for=a\n[d]", "a+b, c+d");
         check("[a]\n[b]\nstartdelay=5\n[c]\nstartdelay=2m", "a+b@5+c@120");
         check("[a]\nstartdelay=5\n[b]\nstonewall\nstartdelay=5", "a, b");
-        check("[a]\nexitall\n[b]\n[c]\nstonewall", "a+b!, c");
+        check("[a]\nexitall\n[b]\n[c]\nstonewall", "a!+b!, c!");
         check("[a]\n[b]\nexitall=0", "a+b");
-        check("[global]\nexitall\nexit_what=all\n[a]\n[b]", "a+b!");
+        check("[global]\nexitall\nexit_what=all\n[a]\n[b]", "a!+b!");
+        check("[global]\nexitall\n[a]\nexit_what=stonewall\n[b]\nnew_group\n[c]\nstonewall", "a!+b, c!");
+        check("[global]\nexitall\n[a]\n[b]\nstonewall\nexit_what=all\n[c]", "a!, b!+c!");
+        check("[a]\n[b]\nnew_group\nexitall", "a+b");
     }
 
     #[test]
@@ -174,7 +227,7 @@ mod tests {
         check("[a]\n[b]\nwait_for=a\n[c]", "a+b+c", "wait_for");
         check("[a]\n[b]\nstartdelay=1-9", "a+b", "startdelay");
         check("[a]\n[b]\nstonewall\n[c]\nstartdelay=1", "a, b+c@1", "startdelay");
-        check("[a]\n[b]\nnew_group\nexitall", "a+b!", "exitall");
-        check("[global]\nexitall\nexit_what=all\n[a]\n[b]\n[c]\nstonewall", "a+b!, c", "exit_what");
+        check("[a]\nexitall\n[b]\n[c]\nnew_group", "a+b+c", "exitall");
+        check("[global]\nexitall\nexit_what=all\n[a]\n[b]\n[c]\nstonewall", "a!+b!, c!", "exit_what");
     }
 }

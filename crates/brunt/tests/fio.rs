@@ -182,7 +182,10 @@ fn losses_refuse_the_file_unless_they_are_wanted() {
     let output = brunt().args(["--json", "import-fio", "--lossy"]).arg(&path).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("lost: ") && said.contains("job.fio:4: prio: start brunt with ionice"), "{said}");
+    assert!(
+        said.contains("lost: ") && said.contains("job.fio:4: prio: requests have no I/O priority"),
+        "{said}"
+    );
     let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let lost = |remark: &&Value| remark["loss"] == true;
     let lost: Vec<&Value> = answer["remarks"].as_array().expect("remarks").iter().filter(lost).collect();
@@ -192,6 +195,80 @@ fn losses_refuse_the_file_unless_they_are_wanted() {
     let output = brunt().arg("import-fio").arg(&path).output().expect("it runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("job.fio:2: rw=sideways: write read"));
+}
+
+/// What becomes of each job file in testdata/fio is what its first line says, by the tool that does the same for fio's
+/// own examples; what is imported can run, and the fio that is here takes it.
+#[test]
+fn job_files_are_imported_or_refused_for_one_option() {
+    let Some(python) = need("python3", "python3") else { return };
+    let fio = need("fio", "fio");
+    let folder = support::root().join("testdata/fio");
+    let mut tool = Command::new(python);
+    tool.arg(support::root().join("tools/fio-examples.py"))
+        .arg(env!("CARGO_BIN_EXE_brunt"))
+        .arg(&folder)
+        .arg("--json");
+    let answer: Value = serde_json::from_str(&succeed(&mut tool, 120)).expect("JSON");
+    let files = answer["files"].as_array().expect("files");
+    assert!(files.len() >= 17);
+    for file in files {
+        let path = folder.join(file["file"].as_str().expect("a name"));
+        let text = std::fs::read_to_string(&path).expect("a job file");
+        let expected = text.lines().next().expect("a line").trim_start_matches("; ");
+        let found = match file["option"].as_str() {
+            Some("") => "imports".to_string(),
+            option => {
+                format!("{}: {}", file["outcome"].as_str().expect("an outcome"), option.unwrap_or_default())
+            }
+        };
+        assert_eq!(found, expected, "{file}");
+        assert!(!file["why"].as_str().expect("a reason").contains("more reason"), "{file}");
+        if found == "imports" {
+            if let Some(fio) = &fio {
+                succeed(Command::new(fio).arg("--parse-only").arg(&path), 60);
+            }
+            let folder = TempDir::new("fio");
+            let toml = folder.join("job.toml");
+            succeed(brunt().arg("import-fio").arg(&path).arg("-o").arg(&toml), 20);
+            succeed(brunt().arg("run").arg(&toml).arg("--check"), 20);
+        }
+    }
+}
+
+/// Jobs whose requests follow an order make as many requests and bytes of each kind as in fio: holes, steps back, zones,
+/// streams of reads and writes, files of their own, each block once, and ends of one job that are those of others.
+#[test]
+fn orders_of_requests_come_to_the_same_figures() {
+    let Some(fio) = need("fio", "fio") else { return };
+    let sides = |document: &Value| -> Vec<u64> {
+        let jobs = document["jobs"].as_array().expect("jobs");
+        let sum = |side: &str, key: &str| jobs.iter().filter_map(|job| job[side][key].as_u64()).sum();
+        [("read", "io_bytes"), ("read", "total_ios"), ("write", "io_bytes"), ("write", "total_ios")]
+            .map(|(side, key)| sum(side, key))
+            .to_vec()
+    };
+    for name in ["own-files", "backwards", "holes", "strided-zones", "each-block-once", "mixed-streams"] {
+        let folder = TempDir::new("fio");
+        let text = std::fs::read_to_string(support::root().join(format!("testdata/fio/{name}.fio")));
+        // Where fio writes without a folder, it writes here, as ours does.
+        let place = format!("[global]\ndirectory={}\nioengine=psync\n", folder.join("").display());
+        if name == "strided-zones" {
+            std::fs::write(folder.join("zones.img"), vec![7; 17 << 20]).expect("a file");
+        }
+        let (theirs, ours) = both(&fio, &folder, &(place + &text.expect("a job file")), false);
+        let (theirs, ours) = (sides(&theirs), sides(&ours));
+        if name == "mixed-streams" {
+            // Which requests are reads is drawn.
+            assert_eq!(
+                (ours[0] + ours[2], ours[1] + ours[3]),
+                (theirs[0] + theirs[2], theirs[1] + theirs[3])
+            );
+            assert!(ours[1] > 2 * ours[3] && theirs[1] > 2 * theirs[3], "{ours:?}, fio: {theirs:?}");
+        } else {
+            assert_eq!(ours, theirs, "{name}");
+        }
+    }
 }
 
 /// fio's syntax and ours agree: what fio takes is imported, fits its target, and runs; sizes are exact.

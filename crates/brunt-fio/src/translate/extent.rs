@@ -10,13 +10,21 @@ use crate::error::{Cause, FioError};
 
 /// Files and null devices are made in whole blocks of this size.
 const BLOCK_BYTES: u64 = 4096;
+/// What fio reads and writes without asking what it is.
+const NO_DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 impl Draft<'_> {
-    /// Region, end and URL.
-    pub(super) fn extent(&mut self, engine: Engine, workload: &mut Workload) -> Result<String, FioError> {
+    /// Region, end and URL of one of the job's copies.
+    pub(super) fn extent(
+        &mut self,
+        engine: Engine,
+        copy: u32,
+        workload: &mut Workload,
+    ) -> Result<String, FioError> {
         let all = self.size_here("size")?;
         let file = self.file_size()?;
-        let start = self.size_here("offset")?.unwrap_or(0);
+        let further = self.size_here("offset_increment")?.unwrap_or(0).saturating_mul(u64::from(copy));
+        let start = self.size_here("offset")?.unwrap_or(0).saturating_add(further);
         if workload.workers > 1 && self.is_on("offset_increment") {
             self.lose("offset_increment", "workers share their region");
         }
@@ -25,7 +33,7 @@ impl Draft<'_> {
             (Some(all), Some(file)) => Some(all.min(file.saturating_sub(start))),
             (all, file) => all.or(file.map(|file| file.saturating_sub(start))),
         };
-        let is_own = self.text("filename").is_none_or(str::is_empty);
+        let is_own = self.has_own_file();
         if length.is_none() && (is_own || engine == Engine::Null) && engine != Engine::Iscsi {
             let cause = Cause::NoSize { job: self.job.name.clone() };
             return Err(cause.at(self.job.location.clone()));
@@ -42,15 +50,22 @@ impl Draft<'_> {
                 "numjobs",
                 "each worker covers its own part of the file; in fio, each covers all of it",
             );
+        } else if workers > 1 && workload.verify.is_some() {
+            self.note(
+                "numjobs",
+                "each worker writes and verifies its own part of the file; in fio, all of it",
+            );
         }
         workload.region = Region { start: Size(start), length: length.map(Size) };
-        workload.stop = self.stop(workload, all.or(length.map(|length| length / files)))?;
+        let stop = self.stop(workload, all.or(length.map(|length| length / files)))?;
+        let StopCondition { steady, time, .. } = workload.stop;
+        workload.stop = StopCondition { steady, time: stop.time.or(time), ..stop };
         let end = length.map(|length| start + length);
-        Ok(self.url(engine, file.map(|file| file.saturating_mul(files)).max(end), workload))
+        Ok(self.url(engine, copy, file.map(|file| file.saturating_mul(files)).max(end), workload))
     }
 
-    /// A size in bytes. All of the device is none; another share of it, or a number of its zones, cannot be said.
-    fn size_here(&mut self, key: &'static str) -> Result<Option<u64>, FioError> {
+    /// A size in bytes. All of the device is none; another share of it cannot be said. Zones are those of `zonesize`.
+    pub(super) fn size_here(&mut self, key: &'static str) -> Result<Option<u64>, FioError> {
         let Some(text) = self.text(key) else { return Ok(None) };
         if text == "100%" && key == "size" || text == "0%" {
             return Ok(None);
@@ -62,11 +77,17 @@ impl Draft<'_> {
             );
             return Ok(None);
         }
-        if text.strip_suffix('z').is_some_and(|zones| zones.parse::<u64>().is_ok()) {
-            self.lose(key, "zones of a zoned device are not supported: write a size such as 256m");
-            return Ok(None);
+        let Some(zones) = text.strip_suffix('z').and_then(|zones| zones.parse::<u64>().ok()) else {
+            return self.size(key);
+        };
+        match self.size("zonesize")?.filter(|bytes| *bytes > 0) {
+            Some(bytes) => Ok(Some(zones.saturating_mul(bytes))),
+            None => {
+                let why = "it counts zones of zonesize, which is not set: fio ignores it then; write a size such as 256m";
+                self.lose(key, why);
+                Ok(None)
+            }
         }
-        self.size(key)
     }
 
     /// The size of the job's one file, if that is said.
@@ -87,7 +108,7 @@ impl Draft<'_> {
     }
 
     /// When a run ends; `size` is what each worker goes through once.
-    fn stop(&self, workload: &Workload, size: Option<u64>) -> Result<StopCondition, FioError> {
+    fn stop(&mut self, workload: &Workload, size: Option<u64>) -> Result<StopCondition, FioError> {
         let workers = u64::from(workload.workers);
         let loops = self.number("loops")?.unwrap_or(1).max(1);
         let runtime = self.time("runtime", SECOND)?.filter(|time| !time.is_zero());
@@ -98,9 +119,13 @@ impl Draft<'_> {
         if self.is_on("time_based") && runtime.is_some() {
             return Ok(stop);
         }
-        let bytes = self.size("io_size")?.or(size.map(|size| size.saturating_mul(loops)));
+        let io_size = self.size_here("io_size")?;
+        let bytes = io_size.or(size.map(|size| size.saturating_mul(loops)));
         match bytes.map(|bytes| bytes.saturating_mul(workers)) {
-            None => stop.passes = u32::try_from(loops.saturating_mul(workers)).ok(),
+            None => {
+                let passes = self.passes(workload).saturating_mul(loops).saturating_mul(workers);
+                stop.passes = u32::try_from(passes).ok();
+            }
             // Trims move no bytes: as many as go into them.
             Some(bytes) if workload.trim == 1.0 => {
                 let block = workload.block_bytes_max();
@@ -112,14 +137,21 @@ impl Draft<'_> {
         Ok(stop)
     }
 
-    fn url(&mut self, engine: Engine, size: Option<u64>, workload: &Workload) -> String {
+    fn url(&mut self, engine: Engine, copy: u32, size: Option<u64>, workload: &Workload) -> String {
         let size = size.map(|size| size.next_multiple_of(BLOCK_BYTES));
         match engine {
             Engine::Null => return format!("null:{}", Size(size.unwrap_or(BLOCK_BYTES))),
             Engine::Iscsi => return self.text("filename").unwrap_or_default().replace("\\:", ":"),
             Engine::Queued | Engine::Synchronous | Engine::Near(_) | Engine::Elsewhere(_) => {}
         }
-        let path = self.path();
+        let path = self.path(copy);
+        if NO_DEVICES.contains(&path.as_str()) {
+            self.lose(
+                "filename",
+                format!("{path} is neither a file nor a block device: write ioengine=null"),
+            );
+            return format!("null:{}", Size(size.unwrap_or(BLOCK_BYTES)));
+        }
         let mut options = Vec::new();
         // "buffered" is the same key the other way round.
         let buffered = self
@@ -134,7 +166,8 @@ impl Draft<'_> {
             options.push("write_back=yes".to_string());
         }
         let is_device = path.starts_with("/dev/");
-        if let Some(size) = size.filter(|_| !is_device) {
+        let may_create = self.text("allow_file_create") != Some("0");
+        if let Some(size) = size.filter(|_| !is_device && may_create) {
             options.extend([format!("size={}", Size(size)), "create=yes".into()]);
             if workload.read > 0.0 {
                 let why = "a missing file is created sparse, not filled as by fio: reads of holes cost less";
@@ -145,7 +178,7 @@ impl Draft<'_> {
         if is_device { path + &query } else { format!("file:{path}{query}") }
     }
 
-    fn path(&mut self) -> String {
+    fn path(&mut self, copy: u32) -> String {
         let path = match self.text("filename").filter(|names| !names.is_empty()) {
             Some(names) => {
                 // ':' parts several files; "\:" is one.
@@ -157,7 +190,7 @@ impl Draft<'_> {
                 }
                 first.replace('\0', ":")
             }
-            None => format!("{}.0.0", self.job.name),
+            None => format!("{}.{copy}.0", self.job.name),
         };
         match self.text("directory") {
             Some(directory) if !path.starts_with('/') => {

@@ -7,21 +7,24 @@
 mod extent;
 mod pace;
 mod pattern;
+mod steady;
 #[cfg(test)]
 mod tests;
+mod zones;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use brunt_load::Workload;
 use brunt_load::block::workload::VerifySettings;
+use brunt_load::together::JOBS_MAX;
 use brunt_result::choice::RingMode;
 
 use crate::engine::{Engine, engine};
 use crate::error::{Cause, FioError};
 use crate::import::Remark;
 use crate::job::{Job, Setting};
-use crate::keys::{Fate, canonical, fate};
+use crate::keys::{Fate, ZONED, canonical, fate, is_off};
 use crate::units;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -52,11 +55,23 @@ pub fn engine_is_here(job: &Job, remarks: &mut Vec<Remark>) -> Result<bool, FioE
     Ok(here)
 }
 
-/// The URL and the workload of a job. What of it has no counterpart is added to `remarks`.
+/// Remarks on a zoned device, of which no other option has its usual meaning.
+pub fn zoned_device(job: &Job, remarks: &mut Vec<Remark>) {
+    if let Some(zoned) = job.by_key().get("zonemode").filter(|mode| mode.value == "zbd") {
+        let (location, key) = (zoned.location.clone(), zoned.key.clone());
+        let remark = Remark { location, key, why: ZONED.into(), loss: true };
+        if !remarks.contains(&remark) {
+            remarks.push(remark);
+        }
+    }
+}
+
+/// The URL and the workload of a job; several where its `numjobs` copies differ in place or start. What of it has no
+/// counterpart is added to `remarks`.
 ///
 /// # Errors
 /// An option has a value that cannot be translated, or nothing says how large the job's file is.
-pub fn job(job: &Job, remarks: &mut Vec<Remark>) -> Result<(String, Workload), FioError> {
+pub fn job(job: &Job, remarks: &mut Vec<Remark>) -> Result<Vec<(String, Workload)>, FioError> {
     let mut draft = Draft { job, settings: HashMap::new(), kb_base: 1024, remarks };
     draft.settle()?;
     draft.translate()
@@ -85,7 +100,7 @@ impl<'a> Draft<'a> {
         let only_reads = rw.is_none_or(|rw| matches!(rw, "read" | "randread"));
         for setting in &self.job.settings {
             let key = canonical(&setting.key);
-            let off = matches!(setting.value.as_str(), "0" | "none");
+            let off = is_off(key, &setting.value);
             match fate(key) {
                 Fate::Read => {
                     is_set(setting)?;
@@ -131,7 +146,10 @@ impl<'a> Draft<'a> {
             self.remark(setting, why, loss);
         } else {
             let (location, key) = (self.job.location.clone(), format!("[{}]", self.job.name));
-            self.remarks.push(Remark { location, key, why, loss });
+            let remark = Remark { location, key, why, loss };
+            if !self.remarks.contains(&remark) {
+                self.remarks.push(remark);
+            }
         }
     }
 
@@ -165,11 +183,12 @@ impl<'a> Draft<'a> {
         self.text(key).is_some_and(|text| text != "0")
     }
 
-    fn translate(&mut self) -> Result<(String, Workload), FioError> {
+    fn translate(&mut self) -> Result<Vec<(String, Workload)>, FioError> {
         let mut workload = Workload::default();
         self.direction(&mut workload)?;
         self.blocks(&mut workload)?;
         self.distribution(&mut workload)?;
+        self.zones(&mut workload)?;
         workload.workers = self.count("numjobs")?;
         workload.queue_depth = self.count("iodepth")?;
         let name = self.text("ioengine").unwrap_or(USUAL_ENGINE);
@@ -196,9 +215,35 @@ impl<'a> Draft<'a> {
         workload.data.dedupable = self.share("dedupe_percentage")?.unwrap_or(0.0);
         self.verify(&mut workload);
         self.flushes(&mut workload)?;
+        let copies = self.copies(engine, &workload);
+        if copies > 1 {
+            workload.workers = 1;
+        }
         self.arrival(&mut workload)?;
-        let url = self.extent(engine, &mut workload)?;
-        Ok((url, workload))
+        self.steady(&mut workload)?;
+        self.promise(&mut workload)?;
+        let each = (0..copies).map(|copy| {
+            let mut workload = workload.clone();
+            let url = self.extent(engine, copy, &mut workload)?;
+            Ok((url, workload))
+        });
+        each.collect()
+    }
+
+    /// How many loads it takes to do what the copies of a job (`numjobs`) do: one, whose workers they are, if they go to
+    /// random places of one file; one for each if they have files or regions of their own, or begin at the same place.
+    fn copies(&self, engine: Engine, workload: &Workload) -> u32 {
+        let own_files = self.has_own_file() && matches!(engine, Engine::Queued | Engine::Synchronous);
+        let differ = own_files
+            || self.is_on("offset_increment")
+            // What one verifies, no other may change.
+            || (workload.sequential > 0.0 && workload.verify.is_none() && !self.is_on("steadystate"));
+        if differ && workload.workers <= JOBS_MAX as u32 { workload.workers.max(1) } else { 1 }
+    }
+
+    /// Whether fio makes a file for each copy of the job.
+    fn has_own_file(&self) -> bool {
+        self.text("filename").is_none_or(str::is_empty)
     }
 
     /// A number of threads or requests.

@@ -32,9 +32,6 @@ impl<'a> Draft<'a> {
                 return Err(self.wrong("rw", expected));
             }
         };
-        if !sequencer.is_empty() {
-            self.lose("rw", format!("each request is drawn by itself, and ':{sequencer}' left out"));
-        }
         if trim == 0.5 {
             self.lose(
                 "rw",
@@ -47,7 +44,9 @@ impl<'a> Draft<'a> {
             (false, _) => 1.0,
             (true, share) => 1.0 - share.unwrap_or(1.0),
         };
-        Ok(())
+        // fio keeps a position for each direction.
+        workload.sequential_per_kind = workload.sequential > 0.0 && read > 0.0 && read < 1.0;
+        if sequencer.is_empty() { Ok(()) } else { self.sequencer(sequencer, workload) }
     }
 
     /// What of "reads,writes,trims" is for this job, and whether it needs two of them. What is left out is as what
@@ -125,7 +124,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn distribution(&mut self, workload: &mut Workload) -> Result<(), FioError> {
-        let Some(text) = self.text("random_distribution") else { return Ok(()) };
+        let text = self.text("random_distribution").unwrap_or("random");
         let wrong = |this: &Draft<'_>| {
             this.wrong("random_distribution", "random, zipf:1.1, pareto:0.2, normal:10 or zoned:60/10:40/90")
         };
@@ -133,7 +132,7 @@ impl<'a> Draft<'a> {
         let (own, differs) = Self::side(workload, value);
         let number = || own.split(':').next().and_then(|value| value.parse::<f64>().ok());
         workload.distribution = match kind {
-            "random" => OffsetDistribution::Uniform {},
+            "random" => self.plain_random(workload),
             "zipf" => OffsetDistribution::Zipf { theta: number().ok_or_else(|| wrong(self))? },
             "pareto" => OffsetDistribution::Pareto { skew: number().ok_or_else(|| wrong(self))? },
             // A deviation in percent of the region, around its middle.
@@ -156,6 +155,29 @@ impl<'a> Draft<'a> {
             self.lose("random_distribution", "requests of all kinds go to the same places here");
         }
         Ok(())
+    }
+
+    /// Unless told otherwise (`norandommap`), fio goes to each block once before it goes to one again.
+    fn plain_random(&mut self, workload: &Workload) -> OffsetDistribution {
+        if workload.sequential >= 1.0 || self.is_on("norandommap") {
+            return OffsetDistribution::Uniform {};
+        }
+        match workload.blocks[..] {
+            [BlockSize { size, .. }] if size == workload.align && workload.sequential == 0.0 => {
+                OffsetDistribution::Shuffled {}
+            }
+            _ => {
+                let why = if workload.blocks.len() > 1 {
+                    "blocks are drawn independently, in the shares of their sizes; fio, without norandommap, goes to \
+                     each once, and cuts requests short that meet one it has been to: it makes more and smaller ones"
+                } else {
+                    "blocks are drawn independently; fio, without norandommap, goes to each once before it goes to \
+                     one again"
+                };
+                self.note("rw", why);
+                OffsetDistribution::Uniform {}
+            }
+        }
     }
 }
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use brunt_core::{Size, Span};
 use brunt_load::Workload;
+use brunt_load::block::stride::Stride;
 use brunt_load::block::workload::{Arrival, ArrivalProcess, Burst, OffsetDistribution, Zone};
+use brunt_load::load::SteadyFigure;
 use brunt_result::choice::RingMode;
 
 use crate::error::{Cause, FioError};
@@ -83,7 +85,9 @@ fn distributions_and_rates() {
             "{text}"
         );
     };
-    check("random", OffsetDistribution::Uniform {});
+    check("random", OffsetDistribution::Shuffled {});
+    check("random\nnorandommap", OffsetDistribution::Uniform {});
+    check("random\nbssplit=4k/50:8k/50", OffsetDistribution::Uniform {});
     check("zipf:1.2", OffsetDistribution::Zipf { theta: 1.2 });
     check("pareto:0.2", OffsetDistribution::Pareto { skew: 0.2 });
     check("normal:25", OffsetDistribution::Normal { mean: 0.5, deviation: 0.25 });
@@ -93,19 +97,20 @@ fn distributions_and_rates() {
         Arrival::Open { rate, process, .. } => (rate.round(), process),
         other => panic!("{other:?}"),
     };
-    assert_eq!(rate("rate_iops=1000\nnumjobs=2"), (2000.0, ArrivalProcess::Constant));
+    assert_eq!(rate("rw=randread\nrate_iops=1000\nnumjobs=2"), (2000.0, ArrivalProcess::Constant));
+    assert_eq!(rate("rate_iops=1000\nnumjobs=2"), (1000.0, ArrivalProcess::Constant));
     assert_eq!(
         rate("rw=randrw\nrwmixread=80\nrate_iops=800\nrate_process=poisson"),
         (1000.0, ArrivalProcess::Poisson)
     );
     assert_eq!(rate("rw=randrw\nrate_iops=800,100"), (200.0, ArrivalProcess::Constant));
-    assert_eq!(rate("rate=1m\nbs=4k\nnumjobs=2"), (512.0, ArrivalProcess::Constant));
+    assert_eq!(rate("rw=randread\nrate=1m\nbs=4k\nnumjobs=2"), (512.0, ArrivalProcess::Constant));
     assert_eq!(rate("rw=randwrite\nrate=,400k\nbssplit=4k/50:12k/50"), (50.0, ArrivalProcess::Constant));
 }
 
 #[test]
 fn a_loss_is_named_with_its_line_and_refuses_the_file() {
-    let text = "[global]\nuid=5\ngroup_reporting\nnonsense=1\n[a]\nsize=1m\nrw=write:4k\niodepth=8\n[b]\nsize=1m\nrw=randwrite\n";
+    let text = "[global]\nuid=5\ngroup_reporting\nnonsense=1\n[a]\nsize=1m\nrw=trimwrite\niodepth=8\n[b]\nsize=1m\nrw=randwrite\n";
     let refused = of(text).unwrap_err();
     assert_eq!(refused.location.line, Some(2));
     let Cause::Loss { option, more, .. } = &refused.cause else { panic!("{refused}") };
@@ -139,15 +144,24 @@ fn losses() {
         assert_eq!(option, blamed, "{settings}");
         assert!(why.contains(words), "{settings}: {why}");
     };
-    check("rw=read:8k", "rw", "':8k' left out");
+    check("rw=randread:8", "rw", "each group of 8 requests");
     check("rw=randrw\nbs=4k,8k", "bs", "same block sizes");
     check("rw=randrw\nbssplit=4k/50:8k/50,8k/100", "bssplit", "same block sizes");
     check("random_distribution=sequence:2,0,1", "random_distribution", "not listed");
     check("rw=trimwrite", "rw", "trims each block, then writes it");
-    check("zonemode=zbd", "zonemode", "zoned");
-    check("offset=8z", "offset", "zones");
+    check("zonemode=zbd\nzonesize=1m", "zonemode", "write pointers");
+    check("offset=8z", "offset", "zonesize, which is not set");
+    check("rw=randread\nzonemode=strided\nzonesize=64k", "zonemode", "random requests");
+    check("zonemode=strided\nzonesize=128k\nzonerange=64k", "zonerange", "once");
+    check("cpus_allowed=0", "cpus_allowed", "not bound");
+    check("numa_cpu_nodes=0\nnuma_mem_policy=bind:0", "numa_cpu_nodes", "not bound");
+    check("cmdprio_percentage=20\ncmdprio_class=1", "cmdprio_percentage", "no I/O priority");
+    check("rw=write\nbuffer_pattern=0", "buffer_pattern", "seeded");
+    check("filename=/dev/null", "filename", "neither a file nor a block device");
+    check("ss=iops:500\nss_dur=10", "ss", "share of the mean");
+    check("ss=iops:5%\nss_dur=10\nnumjobs=2", "ss", "group_reporting");
+    check("latency_target=5000\nlatency_window=1000000", "latency_target", "slowest of all");
     check("offset=30%", "offset", "percentage");
-    check("numjobs=2\noffset_increment=1g", "offset_increment", "share their region");
     check("filesize=1k-1m", "filesize", "one size");
     check("nrfiles=4", "nrfiles", "one file");
     check("rw=read\nverify=md5", "verify", "brunt verify");
@@ -159,7 +173,7 @@ fn losses() {
     check("ioengine=nosuch", "ioengine", "is not supported");
     // What is off, or does not matter for reads, is none.
     for settings in
-        ["zonemode=none", "prio=0", "buffer_pattern=0x01", "offset_increment=1g", "flow=0", "fsync=1"]
+        ["zonemode=none", "prio=0", "buffer_pattern=0x01", "rw_sequencer=sequential", "flow=0", "fsync=1"]
     {
         assert!(of(&format!("[job]\nsize=1m\nfilename=/x/y\n{settings}\n")).is_ok(), "{settings}");
     }
@@ -170,7 +184,10 @@ fn losses() {
 fn engines_that_are_not_here() {
     let text = "[burn]\nioengine=cpuio\ncpuload=50\n[map]\nioengine=mmap\nsize=1m\nfilename=/x/y\n";
     let refused = of(text).unwrap_err();
-    assert!(matches!(refused.cause, Cause::Loss { more: 1, .. }), "{refused}");
+    assert!(
+        matches!(&refused.cause, Cause::Loss { option, more: 0, .. } if option == "ioengine"),
+        "{refused}"
+    );
     let import = translated(text, true).unwrap();
     assert_eq!(import.experiment.workloads.keys().collect::<Vec<_>>(), ["map"]);
     assert_eq!(import.remarks.iter().filter(|remark| remark.loss).count(), 2);
@@ -239,10 +256,6 @@ fn sizes_of_files_and_devices() {
     let (url, workload) = import("[job]\nfilename=/x/y\nfilesize=1m\nsize=4m\noffset=256k\nrw=randwrite\n");
     assert_eq!(url, "file:/x/y?direct=no&write_back=yes&size=1MiB&create=yes");
     assert_eq!((workload.region.length, workload.stop.bytes), (Some(Size(768 << 10)), Some(Size(4 << 20))));
-    // fio makes a file for each of the two.
-    let (url, workload) = import("[job]\nsize=1m\nnumjobs=2\nrw=write\ndirect=1\n");
-    assert_eq!(url, "file:job.0.0?write_back=yes&size=2MiB&create=yes");
-    assert_eq!((workload.region.length, workload.stop.bytes), (Some(Size(2 << 20)), Some(Size(2 << 20))));
     let (url, workload) = import("[job]\nioengine=null\nsize=1280m\n");
     assert_eq!((url.as_str(), workload.region.length), ("null:1280MiB", Some(Size(1_342_177_280))));
     let (url, _) = import("[job]\nioengine=libiscsi\nfilename=iscsi\\://host/iqn.x\\:y/0\n");
@@ -278,6 +291,104 @@ fn jobs_at_once() {
     assert!(matches!(refused.cause, Cause::Value { .. }), "{refused}");
 }
 
+/// Copies of a job are jobs of their own where they have a file, a beginning or a region each; otherwise workers of one.
+#[test]
+fn copies_of_a_job() {
+    let import = |text: &str| {
+        let import = of(&format!("[global]\nsize=1m\nbs=64k\n{text}")).unwrap();
+        let urls: Vec<String> = import.experiment.targets.values().map(|target| target.url.clone()).collect();
+        let starts: Vec<u64> =
+            import.experiment.workloads.values().map(|workload| workload.region.start.0 >> 20).collect();
+        let workers: u32 = import.experiment.workloads.values().map(|workload| workload.workers).sum();
+        let jobs = import.experiment.together.get("at-once").map_or(Vec::new(), |group| group.jobs.clone());
+        let names: Vec<String> = jobs.iter().map(|job| format!("{}@{}", job.name(), job.target)).collect();
+        (urls.join(" "), starts, workers, names.join(" "))
+    };
+    let one = |job: &str| format!("file:{job}?direct=no&write_back=yes&size=1MiB&create=yes");
+    let own = import("[job]\nnumjobs=2\nrw=write\n");
+    assert_eq!(own.0, [one("job.0.0"), one("job.1.0")].join(" "));
+    assert_eq!((own.1, own.2, own.3.as_str()), (vec![0], 1, "job-1@job job-2@job-2"));
+    let same = import("[job]\nfilename=/x/y\nnumjobs=2\n");
+    assert_eq!((same.1, same.2, same.3.as_str()), (vec![0], 1, "job-1@job job-2@job"));
+    let apart = import("[job]\nfilename=/dev/sdx\nrw=randread\nnumjobs=3\noffset=1m\noffset_increment=2m\n");
+    assert_eq!((apart.0.as_str(), apart.1), ("/dev/sdx?direct=no&write_back=yes", vec![1, 3, 5]));
+    assert_eq!((apart.2, apart.3.as_str()), (3, "job-1@job job-2@job job-3@job"));
+    let workers = import("[job]\nfilename=/x/y\nrw=randread\nnumjobs=3\n");
+    assert_eq!((workers.1, workers.2, workers.3.as_str()), (vec![0], 3, ""));
+    let two = import("[a]\nfilename=/x/y\nnumjobs=2\n[b]\nfilename=/x/z\nrw=randwrite\n");
+    assert_eq!(two.3, "a-1@a a-2@a b@b");
+    let refused = of("[global]\nsize=1m\nexitall\n[a]\nnumjobs=2\n[b]\nnew_group\n").unwrap_err();
+    assert!(matches!(&refused.cause, Cause::Loss { option, .. } if option == "exitall"), "{refused}");
+}
+
+/// What sequential requests leave out, and the bytes that this makes of a size.
+#[test]
+fn strides() {
+    let check = |settings: &str, run: Option<u64>, skip: Option<u64>, back: Option<u64>, kib: u64| {
+        let (_, workload, _) = one(settings);
+        let stride = Stride { run: run.map(Size), skip: skip.map(Size), back: back.map(Size) };
+        assert_eq!(
+            (workload.stride, workload.stop.bytes),
+            (Some(stride), Some(Size(kib << 10))),
+            "{settings}"
+        );
+    };
+    check("rw=read:-8k", None, None, Some(8192), 1024);
+    check("rw=write:112k\nbs=16k", None, Some(112 << 10), None, 1024);
+    // What is left out does not count: fio makes requests for all of the size.
+    let zones = "zonemode=strided\nzonesize=128k";
+    check(&format!("{zones}\nzoneskip=256k"), Some(128 << 10), Some(256 << 10), None, 1024);
+    check(&format!("{zones}\nzonerange=256k"), Some(128 << 10), Some(128 << 10), None, 1024);
+    check(&format!("{zones}\nzoneskip=2z"), Some(128 << 10), Some(256 << 10), None, 1024);
+    let (_, plain, _) = one(zones);
+    assert_eq!(plain.stride, None);
+    let (_, mixed, _) = one("rw=rw");
+    assert!(mixed.sequential_per_kind && !plain.sequential_per_kind);
+    let import = of("[job]\nfilename=/dev/sdx\nbs=16k\nrw=write:112k\n").unwrap();
+    assert_eq!(import.experiment.workloads["job"].stop.passes, Some(8));
+    let zones = "[job]\nfilename=/dev/sdx\nzonemode=strided\nzonesize=256m\nzoneskip=2g\n";
+    assert_eq!(of(zones).unwrap().experiment.workloads["job"].stop.passes, Some(9));
+    let text = "[job]\nfilename=/dev/sdx\nsize=2z\noffset=3z\nzonemode=strided\nzonesize=1m\n";
+    let import = of(text).unwrap();
+    let region = import.experiment.workloads["job"].region;
+    assert_eq!((region.start, region.length), (Size(3 << 20), Some(Size(2 << 20))));
+}
+
+/// Jobs that end when they are steady, and queues as deep as a promise allows.
+#[test]
+fn goals() {
+    let text =
+        "rw=randread\ntime_based\nruntime=300\nss=lat_slope:0.5%\nss_dur=30\nss_ramp=10\nss_interval=2";
+    let (_, workload, _) = one(text);
+    let steady = workload.stop.steady.unwrap();
+    assert_eq!((steady.round.to_string(), steady.after.to_string()), ("2s".into(), "10s".into()));
+    assert_eq!((steady.window, steady.rounds_max), (15, 145));
+    assert_eq!(
+        (steady.figure, steady.slope, steady.deviation),
+        (SteadyFigure::ServiceTime, Some(0.005), None)
+    );
+    assert_eq!(workload.interval.to_string(), "2s");
+    assert_eq!(one("ss=iops:5%").1.stop.steady, None);
+    let text = "rw=randread\nioengine=libaio\niodepth=64\nlatency_target=500000\nlatency_window=5000000\nlatency_percentile=99.9";
+    let (_, workload, _) = one(text);
+    let search = workload.depth_search.unwrap();
+    assert_eq!((workload.queue_depth, search.max, search.percentile), (1, 64, Some(99.9)));
+    let limit = search.limit.map(|limit| limit.to_string());
+    assert_eq!((search.time.to_string(), limit.as_deref()), ("5s".into(), Some("500ms")));
+    assert_eq!(workload.stop.time.map(|time| time.to_string()).as_deref(), Some("5s"));
+}
+
+/// The end of one job is that of others as far as fio says so.
+#[test]
+fn ends_of_others() {
+    let text =
+        "[global]\nfilename=/x/y\nsize=1m\nexitall\n[a]\nexit_what=stonewall\n[b]\nnew_group\nrw=randread\n";
+    let import = of(text).unwrap();
+    let group = &import.experiment.together["at-once"];
+    let ends: Vec<bool> = group.jobs.iter().map(|job| job.ends_run).collect();
+    assert_eq!((group.exit_all, ends), (false, vec![true, false]));
+}
+
 /// A mistake names its line and what would be right.
 #[test]
 fn mistakes() {
@@ -293,6 +404,7 @@ fn mistakes() {
     check("size=1m\nrandom_distribution=zipf", 3, "zipf:1.1");
     check("size=1m\nrandom_distribution=zoned:/5", 3, "zoned:60/10");
     check("size=1m\niodepth=many", 3, "a whole number");
+    check("size=1m\nzonesize=64k", 3, "zonemode=strided");
     check("size=1m\nnumjobs=99999999999", 3, "below 4294967296");
     assert!(matches!(refused("rw=read").cause, Cause::NoSize { .. }));
     assert!(matches!(refused("ioengine=null\nruntime=5").cause, Cause::NoSize { .. }));

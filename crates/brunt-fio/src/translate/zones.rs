@@ -1,0 +1,76 @@
+//! Sequential requests that leave parts out: the strided zones of `zonemode`, and what stands behind the colon of
+//! `rw=read:64k`. Both become a stride.
+
+use brunt_core::Size;
+use brunt_load::Workload;
+use brunt_load::block::stride::Stride;
+
+use super::Draft;
+use crate::error::FioError;
+
+impl Draft<'_> {
+    /// `zonemode`: with `strided`, so much of each zone is gone through, and the rest left out.
+    pub(super) fn zones(&mut self, workload: &mut Workload) -> Result<(), FioError> {
+        let size = self.size("zonesize")?.filter(|size| *size > 0);
+        let size = match (self.text("zonemode"), size) {
+            (Some("strided"), Some(size)) => size,
+            (None | Some("none"), None) => return Ok(()),
+            // That is a loss already.
+            (Some("zbd"), _) => return Ok(()),
+            (None | Some("none"), Some(_)) => return Err(self.wrong("zonesize", "zonemode=strided with it")),
+            (Some("strided"), None) => return Err(self.wrong("zonemode", "strided with a zonesize")),
+            (Some(_), _) => return Err(self.wrong("zonemode", "none or strided")),
+        };
+        let range = self.size("zonerange")?.filter(|range| *range > 0).unwrap_or(size);
+        let skip = self.size_here("zoneskip")?.unwrap_or(0);
+        if range < size {
+            self.lose("zonerange", "a zone is gone through once, not until zonesize bytes have gone to it");
+            return Ok(());
+        }
+        let skip = (range - size).saturating_add(skip);
+        if workload.sequential < 1.0 {
+            self.lose("zonemode", "random requests to one zone after another are not supported");
+        } else if workload.stride.is_some() {
+            self.lose("zonemode", "rw leaves out a part after each request already");
+        } else if skip > 0 {
+            workload.stride = Some(Stride { run: Some(Size(size)), skip: Some(Size(skip)), back: None });
+        }
+        Ok(())
+    }
+
+    /// What stands behind the colon of `rw`: bytes between sequential requests, or how many follow a random one.
+    pub(super) fn sequencer(&mut self, text: &str, workload: &mut Workload) -> Result<(), FioError> {
+        if workload.sequential < 1.0 {
+            if text != "1" {
+                let why = format!(
+                    "a random offset for each group of {text} requests is not supported: write sequential = 0.9"
+                );
+                self.lose("rw", why);
+            }
+            return Ok(());
+        }
+        let (back, bytes) = text.strip_prefix('-').map_or((false, text), |bytes| (true, bytes));
+        let bytes = crate::units::size(bytes, self.kb_base);
+        let bytes = bytes.ok_or_else(|| self.wrong("rw", "a size such as 8k behind the colon"))?;
+        workload.stride = match (bytes, back) {
+            (0, _) => None,
+            (bytes, false) => Some(Stride { skip: Some(Size(bytes)), ..Stride::default() }),
+            (bytes, true) => Some(Stride { back: Some(Size(bytes)), ..Stride::default() }),
+        };
+        Ok(())
+    }
+
+    /// How often a job that has no size goes over its device: fio makes requests for as many bytes as the device has,
+    /// however many it leaves out each time.
+    pub(super) fn passes(&mut self, workload: &Workload) -> u64 {
+        let Some(stride) = workload.stride else { return 1 };
+        let each = 1.0 / stride.share(workload.block_bytes_max() as f64);
+        let is_whole = (each - each.round()).abs() < 1e-9;
+        if !is_whole || (workload.blocks.len() > 1 && stride.run.is_none()) {
+            let key = if stride.run.is_some() { "zoneskip" } else { "rw" };
+            let why = "what it leaves out is no multiple of what it does, which makes no number of passes: write size=";
+            self.lose(key, why);
+        }
+        each.round() as u64
+    }
+}
