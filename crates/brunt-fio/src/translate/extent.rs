@@ -58,8 +58,9 @@ impl Draft<'_> {
         }
         workload.region = Region { start: Size(start), length: length.map(Size) };
         let stop = self.stop(workload, all.or(length.map(|length| length / files)))?;
-        let StopCondition { steady, time, .. } = workload.stop;
-        workload.stop = StopCondition { steady, time: stop.time.or(time), ..stop };
+        // With the depth found, fio makes one run of a trial's length and ends, whatever runtime says.
+        let time = workload.depth_search.map(|search| search.time).or(stop.time);
+        workload.stop = StopCondition { steady: workload.stop.steady, time, ..stop };
         let end = length.map(|length| start + length);
         Ok(self.url(engine, copy, file.map(|file| file.saturating_mul(files)).max(end), workload))
     }

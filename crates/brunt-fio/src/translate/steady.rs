@@ -89,9 +89,6 @@ impl Draft<'_> {
         let max = std::mem::replace(&mut workload.queue_depth, 1);
         let (percentile, limit) = (Some(percentile), Some(Span(limit)));
         workload.depth_search = Some(DepthSearch { max, time: Span(window), percentile, limit });
-        if workload.stop.time.is_none() && !self.is_on("runtime") {
-            workload.stop.time = Some(Span(window));
-        }
         self.note(
             "latency_target",
             "the queue depth is found before the first run, and is that of all runs of a window's length",

@@ -369,7 +369,7 @@ fn goals() {
     );
     assert_eq!(workload.interval.to_string(), "2s");
     assert_eq!(one("ss=iops:5%").1.stop.steady, None);
-    let text = "rw=randread\nioengine=libaio\niodepth=64\nlatency_target=500000\nlatency_window=5000000\nlatency_percentile=99.9";
+    let text = "rw=randread\nioengine=libaio\niodepth=64\nlatency_target=500000\nlatency_window=5000000\nlatency_percentile=99.9\nruntime=60\ntime_based";
     let (_, workload, _) = one(text);
     let search = workload.depth_search.unwrap();
     assert_eq!((workload.queue_depth, search.max, search.percentile), (1, 64, Some(99.9)));

@@ -59,7 +59,7 @@ impl Stride {
         let grain = if workload.verify.is_some() { workload.align.0.max(512) } else { 512 };
         for (key, size) in [("stride.run", run), ("stride.skip", skip), ("stride.back", back)] {
             if let Some(size) = size.filter(|size| size.0 == 0 || !size.0.is_multiple_of(grain)) {
-                wrong(key, format!("{size} is not a multiple of {} bytes", grain))?;
+                wrong(key, format!("{size} is not a multiple of {grain} bytes"))?;
             }
         }
         Ok(())
