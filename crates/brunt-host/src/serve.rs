@@ -140,16 +140,21 @@ impl AgentWork {
             return Ok(());
         };
         prober.schedule.taken(now);
-        for sampler in &mut prober.samplers {
-            let Some(sample) = sampler.sample(&self.clock, now) else { continue };
-            if stream.backlog() > SAMPLES_BACKLOG_BYTES {
-                prober.dropped += 1;
-                continue;
+        // One sample of all subjects: they are of one host and of the same time.
+        let samples = prober.samplers.iter_mut().filter_map(|sampler| sampler.sample(&self.clock, now));
+        let together = samples.reduce(|mut all, mut one| {
+            all.values.append(&mut one.values);
+            all
+        });
+        match together {
+            Some(_) if stream.backlog() > SAMPLES_BACKLOG_BYTES => prober.dropped += 1,
+            Some(sample) => {
+                let shifted = |at: Nanos| Nanos(at.0.saturating_add_signed(shift_ns));
+                let sample = Sample { start: shifted(sample.start), end: shifted(sample.end), ..sample };
+                let envelope = Envelope::new(self.name.clone(), Event::Sample(Arc::new(sample)));
+                stream.send(&FromHost::Event(Box::new(envelope)))?;
             }
-            let shifted = |at: Nanos| Nanos(at.0.saturating_add_signed(shift_ns));
-            let sample = Sample { start: shifted(sample.start), end: shifted(sample.end), ..sample };
-            let envelope = Envelope::new(self.name.clone(), Event::Sample(Arc::new(sample)));
-            stream.send(&FromHost::Event(Box::new(envelope)))?;
+            None => {}
         }
         let lost = [prober.dropped, prober.schedule.missed];
         if stream.backlog() <= SAMPLES_BACKLOG_BYTES {

@@ -380,9 +380,10 @@ fn samples_of_hosts_are_on_one_time_line() {
             );
         }
     }
-    let output = brunt().args(["probe", "local", "--for", "300ms", "--interval", "100ms"]).output().unwrap();
+    let output = brunt().args(["probe", "local", "--for", "1s", "--interval", "100ms"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains(" s  local  cpu ") && text.contains("available "), "{text}");
+    assert!(!text.is_empty() && text.lines().all(|line| line.contains(" s  local  cpu ")), "{text}");
+    assert!(text.contains("available "), "{text}");
     for wrong in [
         &["local", "--interval", "1ms"][..],
         &["local", "--only", "gpu"],
@@ -435,9 +436,9 @@ fn a_lost_host_is_reported_and_its_samples_are_kept() {
     check(format!("{until_heard}kill -KILL $(cat {at}/pid); wait"), "connection ended");
     let freeze = format!("{until_heard}kill -STOP $(cat {at}/pid); wait");
     check(freeze, "nothing was heard of it for 3s");
-    // The frozen one ends when it wakes up.
+    // The frozen one ends when it wakes up, unless the kernel has ended it with its orphaned group already.
     let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap().trim().to_string();
-    assert!(Command::new("kill").args(["-CONT", &pid]).status().unwrap().success());
+    let _ = Command::new("kill").args(["-CONT", &pid]).stderr(Stdio::null()).status();
     until("a frozen agent ends when it wakes up", || {
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         state.is_empty() || state.contains(") Z ")

@@ -231,6 +231,10 @@ fn print(address: &HostAddress, sample: &Sample, begin: Nanos, output: &Output) 
         add("read", value("disk", &name, "read_bytes_per_s").map(rate));
         add("written", value("disk", &name, "written_bytes_per_s").map(rate));
     }
+    if let Some(name) = busiest("pressure", "some_share") {
+        add(&format!("{name} pressure"), value("pressure", &name, "some_share").map(percent));
+    }
+    add("agent", value("process", "agent", "total_cpus").map(|cpus| format!("{cpus:.3} CPUs")));
     output.line(format_args!("{:9.3} s  {address}  {}", seconds(sample.end, begin), figures.join("  ")));
 }
 

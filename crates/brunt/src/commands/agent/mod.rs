@@ -89,7 +89,7 @@ impl super::Subcommand for Agent {
             "brunt agent --listen 0.0.0.0:7420 --identity agent-node7.pem",
             "an agent on node7 for whoever has the controller's",
         ),
-        ("ssh node7 brunt agent --stdio", "what a controller runs to have an agent on node7"),
+        ("brunt agent --stdio", "what a controller has ssh run on a host"),
     ];
 
     fn run(self, output: &Output) -> Done {
