@@ -143,6 +143,24 @@ pub fn seconds(text: &[u8]) -> Option<u64> {
 const NANOS_OF_DIGIT: [u64; 10] =
     [1_000_000_000, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1000, 100, 10, 1];
 
+/// What a byte is worth that is no digit: whatever is put to it by or, it stays that.
+const NO_HEX_DIGIT: u8 = 0xff;
+
+/// What each byte is worth as a hexadecimal digit.
+const HEX_DIGITS: [u8; 256] = {
+    let (mut digits, mut byte) = ([NO_HEX_DIGIT; 256], 0);
+    while byte < 256 {
+        digits[byte] = match byte as u8 {
+            digit @ b'0'..=b'9' => digit - b'0',
+            digit @ b'a'..=b'f' => digit - b'a' + 10,
+            digit @ b'A'..=b'F' => digit - b'A' + 10,
+            _ => NO_HEX_DIGIT,
+        };
+        byte += 1;
+    }
+    digits
+};
+
 /// A byte as one or two hexadecimal digits.
 pub fn hex_byte(text: &[u8]) -> Option<u8> {
     if !(1..=2).contains(&text.len()) {
@@ -153,12 +171,16 @@ pub fn hex_byte(text: &[u8]) -> Option<u8> {
 
 /// What stands for contents with this hash, of 32 hexadecimal digits: the first half of them.
 pub fn content_hash(text: &[u8]) -> Option<ContentHash> {
-    if text.len() != 32 || !text.iter().all(u8::is_ascii_hexdigit) {
+    let text: &[u8; 32] = text.try_into().ok()?;
+    let (mut half, mut all) = (0u64, 0u8);
+    for digit in &text[..16] {
+        let value = HEX_DIGITS[usize::from(*digit)];
+        (half, all) = (half << 4 | u64::from(value), all | value);
+    }
+    all = text[16..].iter().fold(all, |all, digit| all | HEX_DIGITS[usize::from(*digit)]);
+    if all == NO_HEX_DIGIT {
         return None;
     }
-    let half = text[..16]
-        .iter()
-        .fold(0u64, |value, digit| value << 4 | u64::from((*digit as char).to_digit(16).unwrap_or_default()));
     // Zero is as rare as any other; it stands for another number.
     Some(ContentHash(NonZeroU64::new(half).unwrap_or(NonZeroU64::MAX)))
 }

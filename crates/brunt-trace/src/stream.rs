@@ -10,8 +10,9 @@ use crate::format::{DamagedRow, Decode, EventCounts, Format, FormatOptions, Unst
 use crate::record::{BlockRequest, Devices};
 use crate::table::{Candidates, HEAD_BYTES, detect, format_named};
 
-/// Bytes that are unpacked and read at a time: half of a core's L2 cache.
-pub(crate) const PIECE_BYTES: usize = 512 << 10;
+/// Bytes that are unpacked and read at a time. Their requests take up to four times as much, and both stay in a core's L2
+/// cache.
+pub(crate) const PIECE_BYTES: usize = 128 << 10;
 
 /// Where requests come from.
 pub(crate) trait RequestSource: Send {

@@ -282,6 +282,7 @@ fn devices_of_a_trace_go_to_their_targets() {
     let written = to_file.replace("/dev/a=", "/dev/b=");
     let said = refused(&["replay", mixed, "--device", "/dev/a=memory:1MiB", "--device", &written], 2);
     assert!(said.contains("--overwrite"), "{said}");
+    std::fs::write(&file, vec![0; 1 << 20]).expect("a file");
     let written = read_only.replace("/dev/a=", "/dev/b=");
     let said = refused(&["replay", mixed, "--device", "/dev/a=memory:1MiB", "--device", &written], 2);
     assert!(said.contains("read-only"), "{said}");

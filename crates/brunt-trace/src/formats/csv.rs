@@ -25,33 +25,60 @@ struct Csv {
     map: ColumnMap,
     op: TraceOp,
     block_bytes: u32,
+    /// What each column means: its place in [`CsvFields`] and one more, or 0.
+    meaning: [u8; COLUMNS_MAX as usize],
     /// No line was read yet.
     first: bool,
+}
+
+/// The fields of a row that mean something.
+#[derive(Clone, Copy, Default)]
+struct CsvFields<'a> {
+    /// Time, object, size, operation, tenant.
+    found: [Option<&'a [u8]>; 5],
 }
 
 impl Csv {
     fn new(options: &FormatOptions) -> Csv {
         let map = options.columns.unwrap_or(ColumnMap::SAMPLE);
         let op = options.op.unwrap_or(TraceOp::Read);
-        Csv { map, op, block_bytes: options.block_bytes, first: true }
+        let mut meaning = [0; COLUMNS_MAX as usize];
+        for (place, column) in [map.time, Some(map.object), map.size, map.op, map.tenant].iter().enumerate() {
+            if let Some(column) = column {
+                meaning[usize::from(*column)] = place as u8 + 1;
+            }
+        }
+        Csv { map, op, block_bytes: options.block_bytes, meaning, first: true }
     }
 
-    fn request(&self, fields: &[&[u8]], devices: &mut Devices) -> Option<BlockRequest> {
-        let field = |column: u8| fields.get(usize::from(column)).copied();
+    /// The fields of a line, as far as there are any with a meaning.
+    fn fields<'a>(&self, line: &'a [u8]) -> CsvFields<'a> {
+        let mut fields = CsvFields::default();
+        let meaning = &self.meaning[..self.map.columns()];
+        for (meaning, field) in meaning.iter().zip(DelimitedFields::new(line, self.map.delimiter)) {
+            if let Some(place) = meaning.checked_sub(1) {
+                fields.found[usize::from(place)] = Some(field);
+            }
+        }
+        fields
+    }
+
+    fn request(&self, fields: &CsvFields<'_>, devices: &mut Devices) -> Option<BlockRequest> {
+        let [time, object, size, op, tenant] = fields.found;
         let time_ns = match self.map.time {
-            Some(time) => in_unit(field(time)?, self.map.time_unit_ns)?,
+            Some(_) => in_unit(time?, self.map.time_unit_ns)?,
             None => 0,
         };
-        let offset_bytes = number(field(self.map.object)?)?.checked_mul(self.block_bytes.into())?;
+        let offset_bytes = number(object?)?.checked_mul(self.block_bytes.into())?;
         let len_bytes = match self.map.size {
-            Some(size) => u32::try_from(number(field(size)?)?).ok()?,
+            Some(_) => u32::try_from(number(size?)?).ok()?,
             None => self.block_bytes,
         };
         let op = match self.map.op {
-            Some(op) => operation(field(op)?)?,
+            Some(_) => operation(op?)?,
             None => self.op,
         };
-        let name = self.map.tenant.map_or(Some(&b"0"[..]), field)?;
+        let name = self.map.tenant.map_or(Some(&b"0"[..]), |_| tenant)?;
         let device = devices.index_of(name)?;
         Some(BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes))
     }
@@ -85,24 +112,15 @@ fn operation(word: &[u8]) -> Option<TraceOp> {
 
 impl TextRow for Csv {
     fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
-        let mut fields = [&b""[..]; COLUMNS_MAX as usize];
-        let mut count = 0;
-        for (place, field) in fields.iter_mut().zip(DelimitedFields::new(line, self.map.delimiter)) {
-            *place = field;
-            count += 1;
-            if count == self.map.columns() {
-                break;
-            }
-        }
-        let fields = &fields[..count];
+        let fields = self.fields(line);
         if std::mem::take(&mut self.first) {
-            let object = fields.get(usize::from(self.map.object));
+            let [_, object, ..] = fields.found;
             let is_head = || object.is_some_and(|object| number(object).is_none());
             if self.map.header.unwrap_or_else(is_head) {
                 return RowOutcome::Nothing;
             }
         }
-        self.request(fields, devices).into()
+        self.request(&fields, devices).into()
     }
 }
 

@@ -87,6 +87,7 @@ impl BinaryRow for Record {
 
 impl Record {
     fn request(&mut self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
+        let record: &[u8; BYTES] = record.try_into().ok()?;
         let op = match record[0] {
             b'r' => TraceOp::Read,
             b'w' => TraceOp::Write,

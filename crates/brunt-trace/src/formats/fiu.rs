@@ -21,6 +21,9 @@ pub const FORMAT: Format = Format {
     decoder: |_| Box::new(TextRows::new(Fiu { name: Vec::new() })),
 };
 
+/// Hexadecimal digits of MD5.
+const HASH_DIGITS: usize = 32;
+
 struct Fiu {
     /// Of a device, while it is looked for.
     name: Vec<u8>,
@@ -39,9 +42,16 @@ fn last_word(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&line[..at], &line[at + 1..]))
 }
 
+/// The hash at the end of a line, and what is before it; not looked for byte by byte, as it has always the same length.
+fn hash_at_end(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (rest, hash) = line.split_at_checked(line.len().wrapping_sub(HASH_DIGITS))?;
+    let (blank, rest) = rest.split_last()?;
+    matches!(blank, b' ' | b'\t').then_some((rest, hash))
+}
+
 impl Fiu {
     fn request(&mut self, line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
-        let (rest, hash) = last_word(line)?;
+        let (rest, hash) = hash_at_end(line)?;
         let (rest, minor) = last_word(rest)?;
         let (rest, major) = last_word(rest)?;
         let (rest, op) = last_word(rest)?;

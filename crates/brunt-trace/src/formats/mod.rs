@@ -132,6 +132,21 @@ impl<R: TextRow> Decode for TextRows<R> {
     }
 }
 
+/// The device of a format that has no others, under the name `0`.
+#[derive(Default)]
+pub struct OneDevice(Option<u32>);
+
+impl OneDevice {
+    /// Its number, which is asked for once.
+    #[inline]
+    pub fn index(&mut self, devices: &mut Devices) -> Option<u32> {
+        if self.0.is_none() {
+            self.0 = devices.index_of(b"0");
+        }
+        self.0
+    }
+}
+
 /// Devices that a format has as numbers: the name of each is made once.
 pub struct NumberedDevices {
     /// By the lowest bits of the number.
@@ -196,6 +211,7 @@ impl<R: BinaryRow> Decode for BinaryRows<R> {
     ) -> usize {
         let records = bytes.chunks_exact(R::BYTES);
         let cut = records.remainder().len();
+        requests.reserve(records.len());
         for record in records {
             self.number += 1;
             match self.row.row(record, devices) {

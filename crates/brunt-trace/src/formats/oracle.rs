@@ -2,7 +2,7 @@
 //! object is asked for again (a count of requests, -1 for never). It has no operation. An object stands for the block
 //! at that number, which is how libCacheSim turned block traces into it.
 
-use super::{BinaryRow, BinaryRows, RowOutcome};
+use super::{BinaryRow, BinaryRows, OneDevice, RowOutcome};
 use crate::format::{Format, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -22,7 +22,7 @@ pub const FORMAT: Format = Format {
     ],
     decoder: |options| {
         let (op, block_bytes) = (options.op.unwrap_or(TraceOp::Read), options.block_bytes.into());
-        Box::new(BinaryRows::new(OracleGeneral { op, block_bytes }))
+        Box::new(BinaryRows::new(OracleGeneral { op, block_bytes, device: OneDevice::default() }))
     },
 };
 
@@ -34,6 +34,7 @@ const NEXT_MAX: i64 = 1 << 48;
 struct OracleGeneral {
     op: TraceOp,
     block_bytes: u64,
+    device: OneDevice,
 }
 
 impl BinaryRow for OracleGeneral {
@@ -44,8 +45,11 @@ impl BinaryRow for OracleGeneral {
 }
 
 impl OracleGeneral {
-    fn request(&self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
-        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| record[at + byte]));
+    #[inline]
+    fn request(&mut self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
+        let record: &[u8; 24] = record.try_into().ok()?;
+        let word =
+            |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         let (seconds, object, size, next) = (word(0), long(4), word(12), long(16) as i64);
         let possible =
@@ -54,7 +58,7 @@ impl OracleGeneral {
             return None;
         }
         let offset_bytes = object.checked_mul(self.block_bytes)?;
-        let device = devices.index_of(b"0")?;
+        let device = self.device.index(devices)?;
         Some(BlockRequest::new(u64::from(seconds) * 1_000_000_000, device, self.op, offset_bytes, size))
     }
 }

@@ -2,7 +2,7 @@
 //! 32 bytes (version 1) or 40 (version 2), the version in the upper byte of a 16-bit field. Blocks of 512 bytes,
 //! microseconds.
 
-use super::{BinaryRow, BinaryRows, RowOutcome};
+use super::{BinaryRow, BinaryRows, OneDevice, RowOutcome};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -20,7 +20,7 @@ pub const FORMAT_1: Format = Format {
         0x01, //
         0x09, 0x1a, 0x8f, 0x02, 0x00, 0x00, 0x00, 0x00, 0x22, 0xcf, 0x82, 0xbe, 0x1f, 0x05, 0x00, 0x00,
     ],
-    decoder: |_| Box::new(BinaryRows::new(Version1)),
+    decoder: |_| Box::new(BinaryRows::new(Version1(OneDevice::default()))),
 };
 
 /// Version 2, for the table.
@@ -39,11 +39,11 @@ pub const FORMAT_2: Format = Format {
         0x00, //
         0x32, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
     ],
-    decoder: |_| Box::new(BinaryRows::new(Version2)),
+    decoder: |_| Box::new(BinaryRows::new(Version2(OneDevice::default()))),
 };
 
-struct Version1;
-struct Version2;
+struct Version1(OneDevice);
+struct Version2(OneDevice);
 
 fn u16_at(record: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(record[at..at + 2].try_into().expect("two bytes"))
@@ -64,8 +64,9 @@ impl BinaryRow for Version1 {
         if u16_at(record, 14) >> 8 != 1 {
             return RowOutcome::Damaged;
         }
-        request(u16_at(record, 12), u32_at(record, 4), u64_at(record, 16), u64_at(record, 24), None, devices)
-            .into()
+        let (block, time_us) = (u64_at(record, 16), u64_at(record, 24));
+        let Some(device) = self.0.index(devices) else { return RowOutcome::Damaged };
+        request(u16_at(record, 12), u32_at(record, 4), block, time_us, None, device).into()
     }
 }
 
@@ -78,17 +79,19 @@ impl BinaryRow for Version2 {
         }
         let response_us = Some(u64_at(record, 32));
         let (block, time_us) = (u64_at(record, 16), u64_at(record, 24));
-        request(u16_at(record, 0), u32_at(record, 8), block, time_us, response_us, devices).into()
+        let Some(device) = self.0.index(devices) else { return RowOutcome::Damaged };
+        request(u16_at(record, 0), u32_at(record, 8), block, time_us, response_us, device).into()
     }
 }
 
+#[inline(always)] // once a record, which is a few loads otherwise
 fn request(
     command: u16,
     len_bytes: u32,
     block: u64,
     time_us: u64,
     response_us: Option<u64>,
-    devices: &mut Devices,
+    device: u32,
 ) -> Option<BlockRequest> {
     let op = TraceOp::of_scsi(u8::try_from(command).ok()?);
     let response_ns = match response_us {
@@ -96,7 +99,6 @@ fn request(
         None => None,
     };
     let (time_ns, offset_bytes) = (time_us.checked_mul(1000)?, block.checked_mul(512)?);
-    let device = devices.index_of(b"0")?;
     Some(BlockRequest { response_ns, ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes) })
 }
 
