@@ -8,14 +8,14 @@
 #   iscsi-captures.sh [--small] NAME FILE  capture session NAME into FILE (pcapng); --small: a few dozen commands
 #
 # NAME is TARGET-INITIATOR: tgt or brunt, and libiscsi, qemu, brunt or kernel; or connections, which is ours with
-# several in a session. BRUNT is the program (default: target/debug/brunt). The kernel's initiator is that of
-# kernel-initiator.sh. Without root, where user namespaces are allowed. Packets are as long as an MTU of 1500 allows,
+# several in a session; or tasks, which is the kernel's with resets. BRUNT is the program (default: target/debug/brunt).
+# The kernel's initiator is that of kernel-initiator.sh. Without root, where user namespaces are allowed. Packets are as long as an MTU of 1500 allows,
 # so that most PDUs span several.
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
 TOOLS=$(cd "$(dirname "$0")" && pwd)
 SESSIONS="tgt-libiscsi tgt-qemu tgt-brunt tgt-kernel"
-SESSIONS+=" brunt-libiscsi brunt-qemu brunt-brunt brunt-kernel brunt-connections"
+SESSIONS+=" brunt-libiscsi brunt-qemu brunt-brunt brunt-kernel brunt-connections brunt-tasks"
 export PATH=$PATH:/usr/sbin:/sbin
 NAME=iqn.2026-11.io.brunt:captured
 
@@ -25,7 +25,7 @@ missing() {
     command -v "${program%:*}" >/dev/null || echo "the Debian package ${program#*:} (${program%:*})"
   done
   case $1 in
-    *-kernel) "$TOOLS/kernel-initiator.sh" --ready || echo "a prepared guest (tools/kernel-initiator.sh --prepare)" ;;
+    *-kernel | *-tasks) "$TOOLS/kernel-initiator.sh" --ready || echo "a prepared guest (tools/kernel-initiator.sh --prepare)" ;;
     *-qemu) qemu-img --help | grep -q iscsi || echo "the Debian package qemu-block-extra (iscsi in QEMU)" ;;
   esac
   unshare "${NAMESPACES[@]}" true 2>/dev/null || echo "network namespaces (root, or user namespaces that are allowed)"
@@ -36,7 +36,8 @@ programs() {
   case $1 in
     *-libiscsi) echo iscsi-test-cu:libiscsi-bin iscsi-ls:libiscsi-bin ;;
     *-qemu) echo qemu-io:qemu-utils qemu-img:qemu-utils ;;
-    *-kernel) echo qemu-system-x86_64:qemu-system-x86 cpio:cpio ;;
+    *-kernel | *-tasks) echo qemu-system-x86_64:qemu-system-x86 cpio:cpio ;;&
+    *-tasks) echo sg_reset:sg3-utils ;;
   esac
 }
 
@@ -58,7 +59,7 @@ start_tgt() {
 }
 start_brunt() {
   mkfifo "$WORK/says"
-  "$BRUNT" target --name $NAME --portal 127.0.0.1:3260 --lun memory:16MiB,thin >"$WORK/says" 2>"$WORK/target.log" & STARTED+=($!)
+  "$BRUNT" target --name $NAME --portal 127.0.0.1:3260 --lun "$DEVICE" >"$WORK/says" 2>"$WORK/target.log" & STARTED+=($!)
   exec 3<"$WORK/says"
   read -r _ <&3 || { cat "$WORK/target.log"; exit 1; }
   LUN=0
@@ -138,6 +139,24 @@ run_connections() {
   io read "$url=3" --bs 16k --depth 8 --random --count $count
 }
 
+# Resets without anything under way, then of a unit and of a target that work on a READ.
+run_tasks() {
+  cat >"$WORK/guest" <<GUEST
+iscsid
+session() { iscsiadm -m node -T $NAME -p 10.0.2.2:3260 "\$@"; }
+session -o new >/dev/null && session --login || exit 1
+for i in \$(seq 1200); do [ -b /dev/sda ] && break; sleep .1; done
+read_at() { dd if=/dev/sda of=/dev/null bs=4k count=1 skip=\$1 iflag=direct 2>/dev/null; }
+read_at 8
+for what in -d -t; do /sg_reset \$what /dev/sda || exit 1; done
+for what in -d -t; do
+  read_at 1024 & sleep 1; /sg_reset \$what /dev/sda || exit 1; wait
+done
+session --logout
+GUEST
+  "$TOOLS/kernel-initiator.sh" "$WORK/guest" "$(command -v sg_reset)" >"$WORK/log" 2>&1
+}
+
 # In the namespace.
 capture() {
   local session=$1 file=$2
@@ -145,6 +164,8 @@ capture() {
   WORK=$(mktemp -d) STARTED=() TARGET=${session%-*} PORTAL=127.0.0.1:3260
   trap 'kill -KILL "${STARTED[@]}" 2>/dev/null || true; wait 2>/dev/null; rm -rf "$WORK"' EXIT
   ip link set lo mtu 1500 gso_max_segs 1 up
+  # What takes so long can be ended.
+  case $session in *-tasks) DEVICE="memory:16MiB?delay=const:3s" ;; *) DEVICE=memory:16MiB,thin ;; esac
   "start_$TARGET"
   dumpcap -q -i lo -f "tcp port 3260" -B 64 -w "$file" 2>"$WORK/dumpcap" & local dumpcap=$!
   STARTED+=($dumpcap)

@@ -78,8 +78,8 @@ impl PartialOrd for Seq {
     }
 }
 
-/// Bytes of segments that wait as one run; a buffer of this size is used again.
-const RUN_BYTES_MAX: usize = 64 << 10;
+/// Bytes of segments that wait as one run. Its buffer grows to less than twice that, and is still used again.
+const RUN_BYTES_MAX: usize = 32 << 10;
 
 /// Segments that wait, each where the one before it ended: after a loss all of a window, and one place for them.
 #[derive(Debug)]

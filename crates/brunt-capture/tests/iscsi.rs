@@ -199,6 +199,16 @@ fn run(packets: &[common::Packet], keeps: impl Fn(usize) -> bool) -> (FoundOpera
     (found, ledger)
 }
 
+/// The kernel's initiator resets a unit and a target that work on a READ each: the only commands without an answer.
+#[test]
+fn resets_of_a_real_initiator() {
+    let path =
+        stored().into_iter().find(|path| path.ends_with("brunt-tasks.pcapng.zst")).expect("it is stored");
+    let (_, ledger) = run(&common::packets(&path), |_| true);
+    let open = ledger.calls_open_at_end + ledger.calls_timed_out + ledger.calls_evicted;
+    assert_eq!((ledger.calls, ledger.calls_answered, ledger.calls_aborted, open), (56, 54, 2, 0));
+}
+
 /// Without its beginning a capture has the commands that came after it, but for one of a connection at most, until it is
 /// clear where PDUs begin; none is made up, and it is counted that there were others before.
 #[test]

@@ -264,8 +264,27 @@ fn check(name: &str, path: &Path, folder: &TempDir) -> BTreeMap<u64, usize> {
     if name.ends_with("-connections") {
         check_connections(&trace);
     }
+    if name.ends_with("-tasks") {
+        check_ended(name, path, &theirs);
+    }
     println!("{name}: {} commands are tshark's, by operation code {kinds:x?}", kinds.values().sum::<usize>());
     kinds
+}
+
+/// Resets of a unit and of a target are there. Commands without an answer are those that they ended, and are counted as
+/// such.
+fn check_ended(name: &str, path: &Path, theirs: &Commands) {
+    let all = || theirs.values().flatten();
+    let asked: BTreeSet<u64> = all().filter_map(|known| known.get("function").copied()).collect();
+    assert_eq!(asked, BTreeSet::from([5, 6]), "{name}");
+    let report = succeed(brunt().args(["analyze", "--json"]).arg(path), 120);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let unanswered = all().filter(|known| !known.contains_key("reply_first")).count();
+    assert!(unanswered > 0, "{name}");
+    assert_eq!(report["ledger"]["calls_aborted"], unanswered, "{name}");
+    assert_eq!(report["ledger"]["calls_answered"], all().count() - unanswered, "{name}");
+    let text = succeed(brunt().arg("analyze").arg(path), 120);
+    assert!(text.contains(&format!("aborted {unanswered} calls")), "{text}");
 }
 
 /// Each session has several connections, and commands with data on each.
@@ -325,7 +344,7 @@ fn stored_captures() {
             .for_each(|(kind, count)| *kinds.entry(kind).or_default() += count);
     }
     // Reads, writes, UNMAP, COMPARE AND WRITE, and task management are among them.
-    assert_eq!(stored.len(), 9);
+    assert_eq!(stored.len(), 10);
     for kind in [0x28, 0x2a, 0x42, 0x89, TASK_MANAGEMENT << 8] {
         assert!(kinds.get(&kind).is_some_and(|count| *count >= 1), "{kind:#x}: {kinds:x?}");
     }
@@ -423,4 +442,9 @@ fn brunt_with_kernel() {
 #[test]
 fn brunt_with_connections() {
     check_live("brunt-connections", 200);
+}
+
+#[test]
+fn brunt_with_tasks() {
+    check_live("brunt-tasks", 40);
 }
