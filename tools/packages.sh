@@ -6,9 +6,9 @@
 #   packages.sh build [--profile NAME] [OUT]    build them into OUT (default: target/packages, profile release)
 #   packages.sh try [OUT]                       try what is in OUT; needs root and --prepare
 #
-# Needs dpkg-dev and python3; trying needs debootstrap, skopeo, umoci, podman, runc and lintian. The image is written as an OCI archive by
-# lib/oci.py, without root and without a daemon. Dates are those of the last commit, so that the same commit gives the same
-# packages.
+# Needs dpkg-dev and python3; trying needs debootstrap, skopeo, umoci, podman, runc, uidmap and lintian. The image is written
+# as an OCI archive by lib/oci.py, without root and without a daemon. Dates are those of the last commit, so that the same
+# commit gives the same packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 TARGET=${CARGO_TARGET_DIR:-target}
@@ -21,6 +21,7 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 MAINTAINER="${DEBFULLNAME:-$(git log -1 --format=%an)} <${DEBEMAIL:-$(git log -1 --format=%ae)}>"
 export SOURCE_DATE_EPOCH
 umask 022
+. tools/lib/flags.sh
 
 ready() { [ -e "$ROOT_TAR" ]; }
 
@@ -54,26 +55,38 @@ documents() {
 }
 
 build() {
-  local profile=release folder dynamic static
+  local profile=release folder dynamic static flags
   if [ "${1:-}" = --profile ]; then profile=$2; shift 2; fi
   OUT=$(realpath -m "${1:-$TARGET/packages}")
   folder=$([ "$profile" = dev ] && echo debug || echo "$profile")
   rm -rf "$OUT"; mkdir -p "$OUT"
-  "${CARGO:-cargo}" build --quiet --locked --profile "$profile" -p brunt
-  # Flags are for this target alone: build scripts and procedural macros stay as they are, which need shared libraries.
-  CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" \
+  "${CARGO:-cargo}" fetch --quiet --locked
+  flags=$(portable_flags)
+  RUSTFLAGS=$flags "${CARGO:-cargo}" build --quiet --locked --profile "$profile" -p brunt
+  # With a target, flags are for that alone: build scripts and procedural macros stay as they are, which need shared
+  # libraries.
+  RUSTFLAGS="$flags -C target-feature=+crt-static" \
     "${CARGO:-cargo}" build --quiet --locked --profile "$profile" --target "$TRIPLE" -p brunt
   dynamic=$TARGET/$folder/brunt static=$TARGET/$TRIPLE/$folder/brunt
   work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
   # Of debugging information nothing is left but function names, for backtraces.
   strip --strip-debug -o "$work/dynamic" "$dynamic"
   strip --strip-debug -o "$work/static" "$static"
+  names_no_path "$work/dynamic" "$work/static"
   python3 tools/lib/third-party.py "$TRIPLE" >"$work/third-party"
   build_tarball
   build_deb
   python3 tools/lib/oci.py "$work/static" "$work/third-party" "$VERSION" "$OUT/brunt-$VERSION-oci.tar"
   (cd "$OUT" && sha256sum -- * >SHA256SUMS)
   ls -l "$OUT"
+}
+
+# names_no_path PROGRAM...: nothing in a package says where it was built.
+names_no_path() {
+  local place
+  for place in "${CARGO_HOME:-$HOME/.cargo}" "$PWD" "$(realpath "$TARGET")"; do
+    ! grep -aFq "$place/" "$@" || { echo "packages.sh: $place is named in the program" >&2; exit 1; }
+  done
 }
 
 build_tarball() {
@@ -235,7 +248,8 @@ import json, sys; print(json.load(sys.stdin)["config"]["User"])')" = 65532:65532
   ROOT_USER=65532:65532 in_root "$root" /usr/bin/brunt run /work/quick.toml >"$work/image.out" 2>&1; ran "$work/image.out"
   [ "$(stat -c %u "$root/work/quick.results/report.html")" = 65532 ]
   try_container "$image"
-  echo "image: skopeo and umoci read it, and podman runs it, as user 65532"
+  try_rootless "$image"
+  echo "image: skopeo and umoci read it, and podman runs it as user 65532, started by root and by a user without privileges"
 }
 
 # As users do, but with storage of its own and no network. runc, because Debian's crun does not start where both versions of
@@ -250,6 +264,42 @@ try_container() {
   ran "$work/podman.out"
   [ "$(stat -c %u "$work/results/quick.results/report.html")" = 65532 ]
   umount "$work/podman/vfs" "$work/podman" 2>/dev/null || :
+}
+
+# Podman as a user without any privilege has it: a user that this machine does not have, for the files of /etc that name it
+# and its range of subordinate ids are seen by these commands alone. Its files belong to the image's user in its own
+# namespace, and to an id of the range outside.
+try_rootless() {
+  local id=61234 first=300000 file
+  mkdir -p "$work/rootless"/{home,run,results}
+  for file in passwd group subuid subgid; do
+    cat "/etc/$file" >"$work/rootless/$file" 2>/dev/null || : >"$work/rootless/$file"
+  done
+  echo "packer:x:$id:$id::$work/rootless/home:/bin/sh" >>"$work/rootless/passwd"
+  echo "packer:x:$id:" >>"$work/rootless/group"
+  echo "packer:$first:65536" | tee -a "$work/rootless/subuid" >>"$work/rootless/subgid"
+  short_experiment >"$work/rootless/results/quick.toml"
+  cp "$1" "$work/rootless/image.tar"
+  chmod 755 "$work" "$work/rootless"; chmod 700 "$work/rootless/run"; chmod 644 "$work/rootless/image.tar"
+  chown -R "$id:$id" "$work/rootless"/{home,run,results}
+  unshare --mount -- bash -ec '
+    cd "$1"
+    # Mounts need a file to cover.
+    for file in passwd group subuid subgid; do
+      [ -e "/etc/$file" ] || : >"/etc/$file"
+      mount --bind "$1/$file" "/etc/$file"
+    done
+    exec setpriv --reuid "$2" --regid "$2" --clear-groups env -i HOME="$1/home" XDG_RUNTIME_DIR="$1/run" \
+      PATH=/usr/sbin:/usr/bin:/sbin:/bin bash -ec "
+        podman=(podman --runtime runc --storage-driver vfs --cgroup-manager cgroupfs --events-backend none)
+        \"\${podman[@]}\" load --quiet --input image.tar
+        \"\${podman[@]}\" run --rm --network none --security-opt seccomp=unconfined --volume $1/results:/work:U \
+          localhost/brunt:$3 run quick.toml"' try_rootless "$work/rootless" "$id" "$VERSION" \
+    >"$work/rootless.out" 2>&1 || { cat "$work/rootless.out"; echo "podman without root does not run it"; exit 1; }
+  ran "$work/rootless.out"
+  # User 65532 of the container is the 65,532nd id of the range, its first one being the container's user 1.
+  [ "$(stat -c %u "$work/rootless/results/quick.results/report.html")" = $((first + 65531)) ] ||
+    { stat "$work/rootless/results/quick.results/report.html"; echo "another user wrote the results"; exit 1; }
 }
 
 # as_root ARGUMENT...: this script again, where it needs to be root (debootstrap, chroot).
