@@ -245,6 +245,8 @@ mod tests {
         deaf.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         let _silent = TcpStream::connect(at).unwrap();
         assert!(ask(at, "GET / HTTP/1.1\r\n\r\n").ends_with("see /metrics\n"));
+        // Its answer has begun.
+        assert!(deaf.peek(&mut [0]).is_ok_and(|count| count > 0));
         let (done, wait) = channel();
         std::thread::spawn(move || {
             drop(server);
