@@ -307,7 +307,10 @@ pub(crate) fn requests(
 
 #[cfg(test)]
 mod tests {
+    use brunt_lake::{TableWriter, WriterOptions};
+
     use super::*;
+    use crate::TraceReader;
 
     /// What waits in vain has a bound, and what is given up for it is counted.
     #[test]
@@ -335,6 +338,31 @@ mod tests {
         check(1, 1 << 23, &[(512, 1 << 31), (512 + (1 << 31), 1 << 31)]);
         check(-1, 1, &[]);
         check(i64::MAX, 1, &[]);
+    }
+
+    /// A WRITE SAME that writes is a write of all its blocks, and counted; with its UNMAP bit it gives them back; one up to
+    /// an end that nobody knows is damaged.
+    #[test]
+    fn one_block_written_again_and_again_is_a_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = |table| TableWriter::create(folder.path(), table, WriterOptions::default()).unwrap();
+        let (mut operations, mut commands) = (table(&CAPTURED), table(&COMMANDS));
+        for (id, cdb, blocks) in [(0, "9300", 16), (1, "4108", 8), (2, "9301", 0)] {
+            let row = operations.rows().row().int(id).text("SCSI WRITE SAME").int(1000 + id);
+            let row = row.int_or_null(Some(50)).int_or_null(Some(0)).int_or_null(Some(7));
+            row.null().null().null().end();
+            let row = commands.rows().row().int(id).text_or_null(Some(cdb)).int_or_null(Some(8));
+            row.int_or_null(Some(blocks)).int_or_null(Some(512)).null().end();
+        }
+        operations.finish().unwrap();
+        commands.finish().unwrap();
+        let mut reader = TraceReader::open(folder.path(), None, false).unwrap();
+        let mut requests = Vec::new();
+        while let Some(more) = reader.next_requests().unwrap() {
+            requests.extend(more.iter().map(|one| (one.op, one.offset_bytes, one.len_bytes)));
+        }
+        assert_eq!(requests, [(TraceOp::Write, 4096, 8192), (TraceOp::Unmap, 4096, 4096)]);
+        assert_eq!((reader.ledger().repeated, reader.ledger().damaged), (1, 1));
     }
 
     #[test]
