@@ -85,12 +85,12 @@ pub fn parse(bytes: &[u8]) -> EventAt {
         return EventAt::Cut;
     }
     let word = |at: usize| {
-        let word = [0, 1, 2, 3].map(|byte| bytes[at + byte]);
+        let word: [u8; 4] = bytes[at..at + 4].try_into().expect("four bytes of the head");
         if big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
     };
     let long = |at: usize| {
-        let (first, second) = (u64::from(word(at)), u64::from(word(at + 4)));
-        if big_endian { first << 32 | second } else { second << 32 | first }
+        let long: [u8; 8] = bytes[at..at + 8].try_into().expect("eight bytes of the head");
+        if big_endian { u64::from_be_bytes(long) } else { u64::from_le_bytes(long) }
     };
     let short = |at: usize| {
         let word = [bytes[at], bytes[at + 1]];

@@ -22,6 +22,7 @@ pub const FORMAT: Format = Format {
 };
 
 const BYTES: usize = 16;
+const SECOND_NS: u64 = 1_000_000_000;
 /// Records that the byte order is found out from.
 const RECORDS_LOOKED_AT: usize = 64;
 /// The most sectors of a request that is believed: 64 MiB.
@@ -51,7 +52,8 @@ impl Decode for Dtb {
         let rows = self.rows.get_or_insert_with(|| {
             let big_endian = is_big_endian(bytes);
             let numbered = NumberedDevices::new();
-            BinaryRows::new(Record { big_endian, per_s, last: 0, ticks: 0, begun: false, numbered })
+            let tick_ns = SECOND_NS.is_multiple_of(per_s).then(|| SECOND_NS / per_s);
+            BinaryRows::new(Record { big_endian, per_s, tick_ns, last: 0, ticks: 0, begun: false, numbered })
         });
         rows.decode(bytes, last, devices, requests, damaged)
     }
@@ -71,6 +73,8 @@ fn is_big_endian(bytes: &[u8]) -> bool {
 struct Record {
     big_endian: bool,
     per_s: u64,
+    /// Nanoseconds of a jiffy, where they are whole: dividing takes longer than all else that is done with a record.
+    tick_ns: Option<u64>,
     /// The jiffies of the record before, as they are in the file, and with what wrapped.
     last: u32,
     ticks: i64,
@@ -122,10 +126,9 @@ impl Record {
     #[inline]
     fn time_ns(&self) -> Option<u64> {
         let ticks = u64::try_from(self.ticks).ok()?;
-        // 128 bits are divided many times as slowly, and only after 584 years of nanoseconds are there that many.
-        match ticks.checked_mul(1_000_000_000) {
-            Some(nanos) => Some(nanos / self.per_s),
-            None => u64::try_from(u128::from(ticks) * 1_000_000_000 / u128::from(self.per_s)).ok(),
+        match self.tick_ns {
+            Some(tick_ns) => ticks.checked_mul(tick_ns),
+            None => u64::try_from(u128::from(ticks) * u128::from(SECOND_NS) / u128::from(self.per_s)).ok(),
         }
     }
 }
@@ -148,6 +151,23 @@ mod tests {
         assert_eq!((requests.len(), requests[0]), (2, expected));
         let (requests, _, damaged) = read(&FORMAT, &record(b'r', 8, 63, 10_000, true));
         assert_eq!((requests, damaged.len()), (vec![expected], 0));
+    }
+
+    /// Also where a jiffy is no whole number of nanoseconds.
+    #[test]
+    fn jiffies_are_as_long_as_stated() {
+        let time = |jiffies_per_s: u32| {
+            let options = crate::FormatOptions { jiffies_per_s, ..crate::FormatOptions::default() };
+            let (mut devices, mut requests, mut damaged) = (Devices::default(), Vec::new(), Vec::new());
+            let bytes = record(b'r', 8, 0, 4_000_000_000, false);
+            (FORMAT.decoder)(&options).decode(&bytes, true, &mut devices, &mut requests, &mut damaged);
+            requests.first().map(|request| request.time_ns)
+        };
+        let expected = |per_s: u128| u64::try_from(4_000_000_000 * 1_000_000_000 / per_s).ok();
+        for per_s in [100, 250, 300, 1000, 1024] {
+            assert_eq!(time(per_s), expected(per_s.into()), "{per_s}");
+        }
+        assert_eq!((time(1), time(0)), (Some(4_000_000_000_000_000_000), time(1)));
     }
 
     #[test]
