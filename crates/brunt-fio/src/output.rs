@@ -1,4 +1,4 @@
-//! Figures in the shape of fio's JSON (`--output-format=json` of fio 3.33), for dashboards and scripts that
+//! Figures in the shape of fio's JSON (`--output-format=json` of fio 3.33 to 3.42), for dashboards and scripts that
 //! read it. Called by `brunt run --output-format`. A point is a job (of several at once each, in one group); the complete runs of a point are one: bytes, requests and time add up,
 //! histograms are merged.
 //!
@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use brunt_core::Histogram;
 use brunt_load::block::workload::{Arrival, Workload};
@@ -45,6 +45,8 @@ struct State {
     jobs: BTreeMap<usize, ReportedJob>,
     /// The number of the run under way.
     current: u32,
+    /// When it began, in milliseconds since 1970.
+    began_ms: u64,
     /// By run, the intervals so far.
     open: BTreeMap<u32, Vec<Sample>>,
     /// json+: with every bucket of the histograms.
@@ -58,6 +60,8 @@ struct ReportedJob {
     measured_s: f64,
     samples: Vec<Sample>,
     error: bool,
+    /// When its first run began.
+    start_ms: Option<u64>,
 }
 
 impl FioJson {
@@ -72,6 +76,7 @@ impl FioJson {
                 measured_s: 0.0,
                 samples: Vec::new(),
                 error: false,
+                start_ms: None,
             };
             (index, job)
         };
@@ -82,13 +87,13 @@ impl FioJson {
         });
         let jobs = groups.map(job).collect();
         let (current, open) = (0, BTreeMap::new());
-        FioJson(Arc::new(Mutex::new(State { jobs, current, open, bins })))
+        FioJson(Arc::new(Mutex::new(State { jobs, current, began_ms: 0, open, bins })))
     }
 
     /// The document so far.
     pub fn document(&self, version: &str) -> Value {
         let state = self.state();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = since_1970();
         let jobs: Vec<Value> = state.jobs.values().map(|job| job.json(state.bins)).collect();
         json!({
             "fio version": format!("brunt-{version}"),
@@ -112,6 +117,7 @@ impl Observer for FioJson {
         match event {
             Event::RunBegins(info) => {
                 state.current = info.order;
+                state.began_ms = since_1970().as_millis() as u64;
                 state.open.clear();
             }
             Event::Interval(interval) => state.interval(state.current, interval),
@@ -141,6 +147,7 @@ impl State {
         let samples = self.open.remove(&info.order).unwrap_or_default();
         let Some(job) = self.jobs.get_mut(&(info.point as usize)) else { return };
         job.error |= run.first_error.is_some();
+        job.start_ms.get_or_insert(self.began_ms);
         if run.is_complete() {
             job.figures.merge(figures);
             job.measured_s += run.measured_s;
@@ -163,6 +170,7 @@ impl ReportedJob {
             "elapsed": measured_s.ceil() as u64,
             "job options": options(point),
             "sync": self.sync(bins),
+            "job_start": self.start_ms.unwrap_or(0),
             "job_runtime": milliseconds(*measured_s),
             "usr_cpu": share(figures.cost.cpu_user_nanos),
             "sys_cpu": share(figures.cost.cpu_system_nanos),
@@ -173,10 +181,13 @@ impl ReportedJob {
             "iodepth_submit": nothing(SUBMITTED),
             "iodepth_complete": nothing(SUBMITTED),
             "latency_depth": workload(point).queue_depth,
-            "latency_target": 0,
-            "latency_percentile": 100.0,
-            "latency_window": 0,
         });
+        let (target_ns, percentile, window_us) = latency_search(&workload(point));
+        job["latency_target"] = target_ns.into();
+        job["latency_target_ns"] = target_ns.into();
+        job["latency_percentile"] = percentile.into();
+        job["latency_window"] = window_us.into();
+        job["latency_window_us"] = window_us.into();
         for (direction, (name, _)) in DIRECTIONS.iter().enumerate() {
             job[*name] = self.direction(direction, bins);
         }
@@ -357,6 +368,20 @@ fn spread(values: &[f64]) -> Spread {
     }
 }
 
+/// What the depth was to keep: the latency in nanoseconds, for which share of requests, over so many microseconds. fio's
+/// values where there is no such goal.
+fn latency_search(workload: &Workload) -> (u64, f64, u64) {
+    let goal =
+        workload.depth_search.and_then(|search| Some((search.limit?, search.percentile?, search.time)));
+    goal.map_or((0, 100.0, 0), |(limit, percentile, time)| {
+        (limit.0.as_nanos() as u64, percentile, time.0.as_micros() as u64)
+    })
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
 fn milliseconds(seconds: f64) -> u64 {
     (seconds * 1e3).round() as u64
 }
@@ -396,6 +421,18 @@ mod tests {
         assert_eq!(calendar(951_782_399), "Mon Feb 28 23:59:59 2000");
         assert_eq!(calendar(951_782_400), "Tue Feb 29 00:00:00 2000");
         assert_eq!(calendar(1_795_310_272), "Sun Nov 22 01:17:52 2026");
+    }
+
+    /// The goal of a search for a depth is written in fio's units.
+    #[test]
+    fn goals_of_depth_searches() {
+        let check = |text: &str, expected| {
+            assert_eq!(latency_search(&toml::from_str(text).unwrap()), expected, "{text}");
+        };
+        check("queue_depth = 4", (0, 100.0, 0));
+        check("depth_search = { max = 64, time = \"2s\" }", (0, 100.0, 0));
+        let goal = "depth_search = { max = 64, time = \"100ms\", percentile = 99, limit = \"5ms\" }";
+        check(goal, (5_000_000, 99.0, 100_000));
     }
 
     /// Every latency is in one coarse bucket, the right one.
