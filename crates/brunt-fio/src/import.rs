@@ -240,11 +240,9 @@ fn of_job(job: &Job, loss: bool, why: String) -> Remark {
 fn refuse_losses(remarks: &[Remark], lossy: bool) -> Result<(), FioError> {
     let mut losses = remarks.iter().filter(|remark| remark.loss && !lossy);
     let Some(Remark { location, key, why, .. }) = losses.next() else { return Ok(()) };
-    // An option of several jobs is one, and so are options that are refused for one reason.
-    let others: BTreeSet<&str> = losses
-        .filter(|other| other.key != *key && other.why != *why)
-        .map(|other| other.key.as_str())
-        .collect();
+    // What is refused for one reason counts once, whatever options and jobs it is.
+    let others: BTreeSet<&str> =
+        losses.filter(|other| other.why != *why).map(|other| other.why.as_str()).collect();
     let (option, why, more) = (key.clone(), why.clone(), others.len());
     Err(Cause::Loss { option, why, more }.at(location.clone()))
 }

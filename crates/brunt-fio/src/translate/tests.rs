@@ -185,8 +185,8 @@ fn engines_that_are_not_here() {
     let text = "[burn]\nioengine=cpuio\ncpuload=50\n[map]\nioengine=mmap\nsize=1m\nfilename=/x/y\n";
     let refused = of(text).unwrap_err();
     assert!(
-        matches!(&refused.cause, Cause::Loss { option, more: 0, .. } if option == "ioengine"),
-        "{refused}"
+        matches!(&refused.cause, Cause::Loss { option, more: 1, .. } if option == "ioengine"),
+        "each engine has its own reason: {refused}"
     );
     let import = translated(text, true).unwrap();
     assert_eq!(import.experiment.workloads.keys().collect::<Vec<_>>(), ["map"]);
