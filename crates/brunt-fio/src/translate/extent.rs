@@ -14,25 +14,29 @@ const BLOCK_BYTES: u64 = 4096;
 const NO_DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 impl Draft<'_> {
-    /// Region, end and URL of one of the job's copies.
+    /// Region, end and URL of one of the job's copies, of which there are so many.
     pub(super) fn extent(
         &mut self,
         engine: Engine,
         copy: u32,
+        copies: u32,
         workload: &mut Workload,
     ) -> Result<String, FioError> {
         let all = self.size_here("size")?;
         let file = self.file_size()?;
-        let further = self.size_here("offset_increment")?.unwrap_or(0).saturating_mul(u64::from(copy));
-        let start = self.size_here("offset")?.unwrap_or(0).saturating_add(further);
+        let step = self.size_here("offset_increment")?.unwrap_or(0);
+        let first = self.size_here("offset")?.unwrap_or(0);
+        let start_of = |copy: u32| first.saturating_add(step.saturating_mul(u64::from(copy)));
+        let start = start_of(copy);
         if workload.workers > 1 && self.is_on("offset_increment") {
             self.lose("offset_increment", "workers share their region");
         }
         // Without a size fio takes that of the file or device.
-        let length = match (all, file) {
+        let length_from = |start: u64| match (all, file) {
             (Some(all), Some(file)) => Some(all.min(file.saturating_sub(start))),
             (all, file) => all.or(file.map(|file| file.saturating_sub(start))),
         };
+        let length = length_from(start);
         let is_own = self.has_own_file();
         if length.is_none() && (is_own || engine == Engine::Null) && engine != Engine::Iscsi {
             let cause = Cause::NoSize { job: self.job.name.clone() };
@@ -40,8 +44,8 @@ impl Draft<'_> {
         }
         let workers = u64::from(workload.workers);
         // fio makes a file for each; workers here have parts of one, which is as large as all of those together.
-        let files =
-            if is_own && matches!(engine, Engine::Queued | Engine::Synchronous) { workers } else { 1 };
+        let has_files = is_own && matches!(engine, Engine::Queued | Engine::Synchronous);
+        let files = if has_files { workers } else { 1 };
         let length = length.map(|length| length.saturating_mul(files));
         if files > 1 {
             self.note("numjobs", "its workers share one file, as large as those that fio makes for each");
@@ -61,7 +65,9 @@ impl Draft<'_> {
         // With the depth found, fio makes one run of a trial's length and ends, whatever runtime says.
         let time = workload.depth_search.map(|search| search.time).or(stop.time);
         workload.stop = StopCondition { steady: workload.stop.steady, time, ..stop };
-        let end = length.map(|length| start + length);
+        // Copies that share a file have one target, which is as large as the last of them needs.
+        let last = start_of(if has_files { copy } else { copies - 1 });
+        let end = length_from(last).map(|length| last.saturating_add(length.saturating_mul(files)));
         Ok(self.url(engine, copy, file.map(|file| file.saturating_mul(files)).max(end), workload))
     }
 

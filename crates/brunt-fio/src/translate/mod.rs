@@ -224,7 +224,7 @@ impl<'a> Draft<'a> {
         self.promise(&mut workload)?;
         let each = (0..copies).map(|copy| {
             let mut workload = workload.clone();
-            let url = self.extent(engine, copy, &mut workload)?;
+            let url = self.extent(engine, copy, copies, &mut workload)?;
             Ok((url, workload))
         });
         each.collect()

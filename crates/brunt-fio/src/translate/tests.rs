@@ -313,6 +313,15 @@ fn copies_of_a_job() {
     let apart = import("[job]\nfilename=/dev/sdx\nrw=randread\nnumjobs=3\noffset=1m\noffset_increment=2m\n");
     assert_eq!((apart.0.as_str(), apart.1), ("/dev/sdx?direct=no&write_back=yes", vec![1, 3, 5]));
     assert_eq!((apart.2, apart.3.as_str()), (3, "job-1@job job-2@job job-3@job"));
+    // One file is one target, as large as the last copy needs it, whatever filesize says.
+    let increment = "rw=write\nnumjobs=2\noffset_increment=1m\n";
+    for filesize in ["", "filesize=2m\n"] {
+        let regions = import(&format!("[job]\nfilename=/x/y\n{increment}{filesize}"));
+        assert_eq!((regions.0, regions.1), (one("/x/y").replace("1MiB", "2MiB"), vec![0, 1]));
+        assert_eq!(regions.3, "job-1@job job-2@job");
+    }
+    let own = import(&format!("[job]\n{increment}"));
+    assert_eq!(own.0, [one("job.0.0"), one("job.1.0").replace("1MiB", "2MiB")].join(" "));
     let workers = import("[job]\nfilename=/x/y\nrw=randread\nnumjobs=3\n");
     assert_eq!((workers.1, workers.2, workers.3.as_str()), (vec![0], 3, ""));
     let two = import("[a]\nfilename=/x/y\nnumjobs=2\n[b]\nfilename=/x/z\nrw=randwrite\n");
