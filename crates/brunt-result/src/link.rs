@@ -62,7 +62,7 @@ pub struct LinkCounts {
     pub resets_full_nanos: u64,
     /// FINs of these packets: they passed at once because more were delayed than can be tracked.
     pub fins_untracked: u64,
-    /// Their delay as set, in nanoseconds; 0 without.
+    /// Configured delay of FINs (`slow_close`), in nanoseconds; 0 if none was set.
     pub fins_full_nanos: u64,
     /// Packets dropped because the queue in front of the link was full.
     pub queue_full: u64,

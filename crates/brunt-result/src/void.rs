@@ -76,13 +76,13 @@ macro_rules! reasons {
 reasons! {
     NotReady: Void, "a link, a fault's thread or the prober could not be made ready for the run", [],
         "none: the message has the kernel's or the device's error, and for a limit of this machine a `ulimit` that would do",
-        "mend what the error names (brunt doctor shows what this machine lacks), then run it again";
+        "fix what the error names (brunt doctor shows what this machine lacks), then run it again";
     RoleDied: Void, "a target or sink of the experiment ended unasked", ["stop", "repetitions", "kill", "serve"],
         "half of what the run had lasted by then, or the rounds that were complete; `kill`: the time of a SIGKILL; `serve`: \
          nine tenths of the memory that is available, if the kernel killed it for want of memory";
     LinksUnread: Void, "the counters of the lab's links could not be read", [],
         "none: the message has the kernel's error",
-        "run it again: a lab is made anew for each experiment; if it happens again, dmesg may say why";
+        "run it again: each experiment gets a new lab; if it happens again, dmesg may say why";
     LinkDropped: Void, "a link or its hosts' devices dropped packets that no setting asked to drop", ["rate"],
         "three quarters of the rate that the link carried";
     FaultTooLate: Void, "the run ended before a fault's time", ["at", "stop"],

@@ -23,7 +23,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// the network does, also when its delays differ both ways; it is known to half the shortest round trip or better.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # two hosts for ten seconds\n  brunt agent clock ssh:node7 ssh:root@node8 --for 10s\n\n  # what this machine measures of itself: the least error there is\n  brunt agent clock local"
+    after_help = "Examples:\n  # two hosts for ten seconds\n  brunt agent clock ssh:node7 ssh:root@node8 --for 10s\n\n  # what this machine measures of itself: the smallest possible error\n  brunt agent clock local"
 )]
 pub struct ClockArgs {
     #[command(flatten)]
