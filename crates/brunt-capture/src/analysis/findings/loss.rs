@@ -21,8 +21,8 @@ fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
     let cut = percent(ledger.packets_cut, ledger.packets) >= 1.0;
     // One or two of a handful are those that the capture's start and end cut in two.
     let counts = lost >= 10 || operations >= 100;
-    // Without any call it is the other direction that is missing, which is said elsewhere.
-    let counts = counts && ledger.calls > 0;
+    // Without any call, and with messages that are whole, the other direction is missing, which is said elsewhere.
+    let counts = counts && (ledger.calls > 0 || ledger.records_lost >= 10);
     if counts && percent(lost, operations) >= 0.1 || ledger.packets_dropped > 0 {
         findings.push(Finding {
             kind: "capture-loss".into(),

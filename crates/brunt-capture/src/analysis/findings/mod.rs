@@ -95,6 +95,9 @@ mod tests {
         let lost = Ledger { calls: 8, replies: 419, replies_unmatched: 411, ..seen.clone() };
         check(lost.clone(), Some(("capture-loss", "drops packets")));
         check(Ledger { packets_cut: 600, ..lost }, Some(("capture-loss", "snap length")));
+        // So short that no message is whole.
+        let cut = Ledger { packets: 600, packets_cut: 600, records_lost: 200, ..Ledger::default() };
+        check(cut, Some(("capture-loss", "snap length")));
         check(Ledger { packets_dropped: 1, ..seen.clone() }, Some(("capture-loss", "--ring")));
         // Every header seen, and two thirds of the data not.
         let damaged =
