@@ -209,7 +209,7 @@ impl Half {
 
     /// From one place in a search where a PDU can begin to the next, in bytes.
     fn step(&self) -> usize {
-        if self.aligned && self.searched <= ALIGNED_SEARCH_BYTES_MAX { WORD_BYTES } else { 1 }
+        if self.aligned { WORD_BYTES } else { 1 }
     }
 
     /// Goes on with a search to the next place in `rest` where a header may begin, or to its end.
@@ -225,6 +225,8 @@ impl Half {
     fn count_searched(&mut self, passed: usize) {
         self.searched += passed as u64;
         self.searched_all += passed as u64;
+        // Beyond that every place is looked at, and where the next gap leaves the search says nothing of words.
+        self.aligned &= self.searched <= ALIGNED_SEARCH_BYTES_MAX;
     }
 
     /// Gathers the 48 bytes of a header, or the next ones of a search; `false` when more are needed.

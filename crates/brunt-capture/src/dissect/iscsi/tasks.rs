@@ -295,7 +295,8 @@ impl ScsiTasks {
                 ends.then(|| self.waiting.remove(&key)).flatten().into_iter().collect()
             }
             AbortScope::Unit(_) | AbortScope::Target => {
-                let looks = self.waiting.len() as u64;
+                // Empty places are passed over 16 at a time.
+                let looks = (self.waiting.len() + self.waiting.capacity() / 16) as u64;
                 if looks > self.looks_left {
                     return;
                 }
