@@ -189,7 +189,7 @@ fn slow_or_hollow(
     block_bytes: u32,
 ) -> impl Iterator<Item = &'static str> {
     let hollow = (!block_device && has_hole(file, size_bytes)).then_some(
-        "parts of the file were never written: they are read without the disk (lay_out=yes writes them)",
+        "parts of the file were never written: they are read without the disk (remove it: with create=yes, lay_out=yes writes all of a new one)",
     );
     let slow = (!starts_without_waiting(file, block_bytes))
         .then_some("no asynchronous requests here: each costs the kernel a worker thread's time");
@@ -265,15 +265,22 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
             format_size(size_bytes)
         )));
     }
-    file.set_len(size_bytes).map_err(failed)?;
-    if options.lay_out && metadata.len() < size_bytes {
+    // It grows as it is written, so that what was interrupted goes on where it ended.
+    let written = if options.lay_out && metadata.len() < size_bytes {
         lay_out(&file, metadata.len(), size_bytes).map_err(|source| OpenError::Os {
             what: "cannot write all of",
             path: path.to_path_buf(),
             source,
-        })?;
+        })
+    } else {
+        Ok(())
+    };
+    let made = written.and_then(|()| file.set_len(size_bytes).map_err(failed));
+    if made.is_err() && options.temporary {
+        // It was made above; nobody else would remove it.
+        let _ = std::fs::remove_file(path);
     }
-    Ok(())
+    made
 }
 
 /// Writes random bytes to a part of the file, to the disk, and leaves none of them in the page cache.
