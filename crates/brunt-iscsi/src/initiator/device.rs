@@ -239,6 +239,8 @@ impl Device for InitiatorDevice {
                 health.trouble = Some(trouble.clone());
             } else if let Some((status, sense)) = counts.last {
                 health.trouble = Some(said::refused(status, sense).to_string());
+            } else if let Some(trouble) = &link.connect_trouble {
+                health.trouble = Some(trouble.clone());
             }
         }
         health
@@ -265,6 +267,8 @@ struct SessionLink {
     /// Attempts to log in that failed when it was opened.
     connect_retries: u64,
     trouble: Option<String>,
+    /// Why the first attempts to connect failed, if any did.
+    connect_trouble: Option<String>,
 }
 
 enum LinkState {
@@ -342,7 +346,8 @@ impl SessionLink {
             facts,
             reconnects: 0,
             connect_retries: established.retries.into(),
-            trouble: established.trouble.clone(),
+            connect_trouble: established.trouble.clone(),
+            trouble: None,
         };
         let now = Clock::Monotonic.now();
         link.bring_up(established, now).map_err(|error| {
