@@ -7,13 +7,14 @@
 
 use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
 
-use lzma_rust2::{Action, Status, XzStream};
+use lzma_rust2::{Action, Status, XzReader, XzStream};
 
 /// How a file can be packed, for help texts.
 pub const PACKINGS: &str = "plain, gzip, zstd or xz";
 
-/// The longest signature at the beginning of a packed file.
-const MAGIC_BYTES: u64 = 6;
+/// What is looked at of a file: the signature, and in an xz file the flags of its first block (3.1.2), which count its
+/// filters.
+const BEGINNING_BYTES: u64 = 14;
 /// Packed bytes that are read at a time.
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -25,8 +26,8 @@ const XZ_MEMORY_KIB_MAX: u32 = 256 << 10;
 /// # Errors
 /// Its first bytes cannot be read, or there is no memory to unpack with.
 pub fn unpacked(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
-    let mut magic = Vec::with_capacity(MAGIC_BYTES as usize);
-    (&mut input).take(MAGIC_BYTES).read_to_end(&mut magic)?;
+    let mut magic = Vec::with_capacity(BEGINNING_BYTES as usize);
+    (&mut input).take(BEGINNING_BYTES).read_to_end(&mut magic)?;
     let packed = magic.clone();
     let whole = Cursor::new(magic).chain(input);
     Ok(match packed.as_slice() {
@@ -35,8 +36,12 @@ pub fn unpacked(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Se
         // RFC 8878, 3.1.1.
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(zstd::Decoder::new(whole)?),
         // The .xz file format, 2.1.1.1.
-        [0xfd, b'7', b'z', b'X', b'Z', 0] => {
+        [0xfd, b'7', b'z', b'X', b'Z', 0, rest @ ..] => {
             let packed = BufReader::with_capacity(BUFFER_BYTES, whole);
+            if rest.get(7).is_some_and(|flags| flags & 3 > 1) {
+                // More filters than the other decoder takes.
+                return Ok(Box::new(XzReader::new_mem_limit(packed, true, XZ_MEMORY_KIB_MAX)));
+            }
             Box::new(Xz { packed, stream: XzStream::new_mem_limit(true, XZ_MEMORY_KIB_MAX) })
         }
         _ => Box::new(whole),
@@ -156,6 +161,17 @@ mod tests {
                 assert!(share > least, "{:x?}: {share}", &packed[..4]);
             }
         }
+    }
+
+    /// `xz --x86 --delta --lzma2` is read, too.
+    #[test]
+    fn filters_are_undone() {
+        let mut options = lzma_rust2::XzOptions::with_preset(1);
+        options.prepend_pre_filter(lzma_rust2::filter::FilterType::Delta, 4);
+        options.prepend_pre_filter(lzma_rust2::filter::FilterType::BcjX86, 0);
+        let mut encoder = lzma_rust2::XzWriter::new(Vec::new(), options).unwrap();
+        encoder.write_all(&[9; 5000]).unwrap();
+        assert_eq!(read(encoder.finish().unwrap()).unwrap(), [9; 5000]);
     }
 
     #[test]
