@@ -94,6 +94,18 @@ fn remains(mark: &str) -> Vec<(u32, String)> {
     found
 }
 
+/// How many there are when none has come or gone for a while: what starts a lab ends after it.
+fn settled(mark: &str) -> usize {
+    let (mut count, mut same) = (remains(mark).len(), 0);
+    while same < 20 {
+        std::thread::sleep(Duration::from_millis(25));
+        let now = remains(mark).len();
+        same = if now == count { same + 1 } else { 0 };
+        count = now;
+    }
+    count
+}
+
 /// Whether a run can be made here at all; says so when not.
 fn may_run(folder: &Path) -> bool {
     let child = start(folder, &format!("whole-{}", std::process::id()), "200ms", "");
@@ -324,7 +336,7 @@ fn killed_labs_leave_nothing_behind() {
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begun).unwrap();
         child
     };
-    let before = remains(&mark).len();
+    let before = settled(&mark);
     let mut alone = start();
     assert_eq!(remains(&mark).len(), before + 2);
     kill(i64::from(alone.id()));
