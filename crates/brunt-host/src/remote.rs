@@ -14,14 +14,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brunt_core::{Clock, Nanos};
-use brunt_result::message::{FailureKind, FromHost};
+use brunt_result::message::{FailureKind, FromHost, ToHost};
 
 use crate::address::HostAddress;
 use crate::clock::{ClockError, ClockTrack};
 use crate::lines::keep_lines;
 use crate::session::{HostNews, HostSession, SessionError};
 use crate::ssh::{self, SshStart};
-use crate::stream::{MessageStream, StreamError, StreamState};
+use crate::stream::{MessageStream, StreamError, StreamState, is_gone};
 use crate::tls::ControllerTls;
 
 /// An agent has so long to end after its controller; then ssh, or the process here, is killed.
@@ -282,7 +282,7 @@ impl RemoteHost {
             wall: ClockTrack::default(),
             silence_max: options.silence_max,
         };
-        host.stream.send(&HostSession::greeting(&options.program))?;
+        host.say(&HostSession::greeting(&options.program))?;
         let until = host.clock.now().after(options.connect_max);
         while host.program.is_empty() {
             let Some(news) = host.hear(until)? else { return Err(HostError::Silent(options.connect_max)) };
@@ -330,7 +330,7 @@ impl RemoteHost {
     pub fn watch(&mut self, interval: Duration, only: Vec<String>) -> Result<(), HostError> {
         let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
         let message = self.session.watch(interval_ms, only);
-        Ok(self.stream.send(&message)?)
+        self.say(&message)
     }
 
     /// Asks what its clock says, unless it has yet to answer. The answer is heard with other news.
@@ -342,7 +342,15 @@ impl RemoteHost {
             return Ok(());
         }
         let message = self.session.ask(self.clock.now());
-        Ok(self.stream.send(&message)?)
+        self.say(&message)
+    }
+
+    /// Sends a message. Somebody who has gone is no error here: [`RemoteHost::hear`] finds what was said last, and why.
+    fn say(&mut self, message: &ToHost) -> Result<(), HostError> {
+        match self.stream.send(message) {
+            Err(StreamError::Io { source, .. }) if is_gone(&source) => Ok(()),
+            said => Ok(said?),
+        }
     }
 
     /// One round: asks what its clock says, and waits for the answer. Other news are handed to `other`.
@@ -372,16 +380,22 @@ impl RemoteHost {
                 return self.take_in(message, now).map(Some);
             }
             let lost = self.session.asked_since().map(|asked| asked.after(self.silence_max));
-            if lost.is_some_and(|lost| lost <= now) {
-                return Err(HostError::Silent(self.silence_max));
-            }
             let left = until.min(lost.unwrap_or(until)).since(now).min(WAIT_MAX);
             let state = self.stream.wait(left)?;
             now = self.clock.now();
-            match state {
-                StreamState::Closed => return Err(self.closed()),
-                StreamState::Quiet if until <= now => return Ok(None),
-                StreamState::Quiet | StreamState::Heard => {}
+            if state == StreamState::Closed {
+                return Err(self.closed());
+            }
+            if let Some(message) = self.stream.take()? {
+                return self.take_in(message, now).map(Some);
+            }
+            // Only now: if we were away (stopped, or suspended), its answer may have waited for us.
+            if lost.is_some_and(|lost| lost <= now) {
+                return Err(HostError::Silent(self.silence_max));
+            }
+            // Parts of a message extend no time.
+            if until <= now {
+                return Ok(None);
             }
         }
     }
@@ -407,11 +421,16 @@ impl RemoteHost {
     }
 }
 
-/// Connects to one of a host's addresses.
+/// Connects to one of a host's addresses; all of them together get this time.
 fn connect(host: &str, port: u16, at_most: Duration) -> io::Result<TcpStream> {
+    let until = Instant::now() + at_most;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
     for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, at_most) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match TcpStream::connect_timeout(&address, left) {
             Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }
@@ -423,4 +442,78 @@ fn connect(host: &str, port: u16, at_most: Duration) -> io::Result<TcpStream> {
 fn is_plain(word: &str) -> bool {
     let plain = |one: char| one.is_ascii_alphanumeric() || "/._~+-=".contains(one);
     !word.is_empty() && word.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_result::event::ClockName;
+    use brunt_result::message::{Moment, VERSION};
+
+    const SILENCE: Duration = Duration::from_millis(20);
+
+    /// A host at the other end of two pipes, which has greeted.
+    fn host() -> (RemoteHost, MessageStream) {
+        let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
+        let mut host = RemoteHost {
+            name: "far".into(),
+            program: String::new(),
+            session: HostSession::default(),
+            stream: MessageStream::new(from.0, to.1),
+            process: None,
+            clock: Clock::Monotonic,
+            monotonic: ClockTrack::default(),
+            wall: ClockTrack::default(),
+            silence_max: SILENCE,
+        };
+        let mut far = MessageStream::new(to.0, from.1);
+        let now = Moment { clock: ClockName("far".into()), at: Nanos(1) };
+        far.send(&FromHost::Hello { version: VERSION, program: "brunt 1".into(), now }).unwrap();
+        assert!(matches!(host.hear(Nanos::MAX), Ok(Some(HostNews::Greeted(_)))));
+        (host, far)
+    }
+
+    /// Its answer counts, however late we look; without one it is lost.
+    #[test]
+    fn an_answer_that_waited_for_us_is_heard() {
+        let (mut host, mut far) = host();
+        host.ask_clock().unwrap();
+        far.send(&FromHost::Clock { round: 1, heard: Nanos(5), wall_ns: 5, answered: Nanos(6) }).unwrap();
+        std::thread::sleep(2 * SILENCE);
+        assert!(matches!(host.hear(Nanos::MAX), Ok(Some(HostNews::Clock { .. }))));
+        host.ask_clock().unwrap();
+        assert!(matches!(host.hear(Nanos::MAX), Err(HostError::Silent(SILENCE))));
+    }
+
+    /// Bytes of a message that never comes whole hold up nobody.
+    #[test]
+    fn parts_of_a_message_extend_no_time() {
+        let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
+        let (mut host, _far) = host();
+        host.stream = MessageStream::new(from.0, to.1);
+        // A frame of a mebibyte, of which a byte comes each millisecond.
+        rustix::io::write(&from.1, &(1u32 << 20).to_be_bytes()).unwrap();
+        let dribble = std::thread::spawn(move || {
+            while rustix::io::write(&from.1, b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let until = host.clock.now().after(SILENCE);
+        assert!(matches!(host.hear(until), Ok(None)));
+        host.ask_clock().unwrap();
+        assert!(matches!(host.hear(Nanos::MAX), Err(HostError::Silent(SILENCE))));
+        drop(host);
+        dribble.join().unwrap();
+    }
+
+    /// What it said last is heard, though nothing can be said to it any more.
+    #[test]
+    fn a_host_that_has_gone_is_heard_to_the_end() {
+        let (mut host, mut far) = host();
+        far.send(&FromHost::Note("bye".into())).unwrap();
+        drop(far);
+        host.ask_clock().unwrap();
+        assert!(matches!(host.hear(Nanos::MAX), Ok(Some(HostNews::Note(_)))));
+        assert!(matches!(host.hear(Nanos::MAX), Err(HostError::Ended { .. })));
+    }
 }

@@ -178,13 +178,22 @@ impl MessageStream {
         if input.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             return self.read_some();
         }
+        // A pipe that nobody reads any more says so even if nothing is asked of it.
+        let mut gone = output.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
         if has_backlog && output.contains(PollFlags::OUT) {
-            self.write_some()?;
+            gone = match self.write_some() {
+                Err(StreamError::Io { source, .. }) if is_gone(&source) => true,
+                written => written.map(|()| false)?,
+            };
+        }
+        if !gone {
             return Ok(StreamState::Quiet);
         }
-        // A pipe that nobody reads any more says so even if nothing is asked of it.
-        let gone = output.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
-        Ok(if gone { StreamState::Closed } else { StreamState::Quiet })
+        // What it said between these two looks, and why it ended.
+        if poll_for(&mut [PollFd::new(&self.input, PollFlags::IN)], Duration::ZERO)? {
+            return self.read_some();
+        }
+        Ok(StreamState::Closed)
     }
 
     /// The next message that has come whole.
@@ -263,6 +272,11 @@ pub(crate) fn read_within(from: impl AsFd, at_most: Duration) -> Result<Option<V
         Err(Errno::INTR | Errno::AGAIN) => Ok(None),
         Err(error) => Err(StreamError::Io { what: "read from the other side", source: error.into() }),
     }
+}
+
+/// Whether a write failed because nobody reads any more.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// Whether anything is ready within this time.
