@@ -1,6 +1,7 @@
 //! What a process says on its standard error, kept for messages.
 //!
-//! The rule: all of it is read, so that the process never waits for us, and little of it is kept.
+//! The rule: all of it is read, so that the process never waits for us, and little of it is kept: nothing that would
+//! move a terminal's cursor.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, Read};
@@ -22,7 +23,8 @@ pub fn keep_lines(mut from: impl BufRead, kept: &Mutex<VecDeque<String>>) {
         if kept.len() == LINES_MAX {
             kept.pop_front();
         }
-        kept.push_back(String::from_utf8_lossy(&line).trim().to_string());
+        let text = String::from_utf8_lossy(&line).replace('\t', " ");
+        kept.push_back(text.trim().chars().filter(|one| !one.is_control()).collect());
         line.clear();
     }
 }
@@ -36,11 +38,11 @@ mod tests {
     fn lines_are_bounded() {
         let kept = Mutex::new(VecDeque::new());
         let mut text = vec![b'x'; 10 * LINE_BYTES_MAX];
-        text.extend(b"\nlast\n");
+        text.extend(b"\n\x1b[2Jthe\tlast\r\n");
         (0..100).for_each(|line| text.splice(0..0, format!("{line}\n").into_bytes()).for_each(drop));
         keep_lines(&text[..], &kept);
         let kept = kept.into_inner().unwrap();
-        assert_eq!((kept.len(), kept.back().map(String::as_str)), (LINES_MAX, Some("last")));
+        assert_eq!((kept.len(), kept.back().map(String::as_str)), (LINES_MAX, Some("[2Jthe last")));
         assert!(kept.iter().all(|line| line.len() <= LINE_BYTES_MAX));
     }
 }

@@ -46,6 +46,9 @@ pub enum SessionError {
     /// It says what it was not asked for.
     #[error("the agent sent {0}, which nobody asked for")]
     Unasked(&'static str),
+    /// A name in a sample would move a terminal's cursor.
+    #[error("the agent sent a sample with control characters in a name")]
+    Name,
     /// Its times are on another clock than it greeted with.
     #[error("the agent sent times of the clock '{}' after it had greeted with '{}'", .theirs.0, .greeted.0)]
     Clock {
@@ -103,14 +106,18 @@ impl HostSession {
     ///
     /// # Errors
     /// The conversation is of no use any more.
-    pub fn on_message(&mut self, message: FromHost, now: Nanos) -> Result<HostNews, SessionError> {
+    pub fn on_message(&mut self, mut message: FromHost, now: Nanos) -> Result<HostNews, SessionError> {
         let Some(clock) = &self.clock else {
+            if let FromHost::Hello { program, now: moment, .. } = &mut message {
+                *program = plain(program);
+                moment.clock = ClockName(plain(&moment.clock.0).into());
+            }
             message.check_greeting()?;
             let FromHost::Hello { program, now: moment, .. } = message else {
                 unreachable!("it was checked that this is a greeting")
             };
             self.clock = Some(moment.clock);
-            return Ok(HostNews::Greeted(plain(&program)));
+            return Ok(HostNews::Greeted(program));
         };
         match message {
             FromHost::Clock { round, heard, wall_ns, answered } => {
@@ -139,25 +146,33 @@ impl HostSession {
 }
 
 /// A text for people's terminals: short, and without what would move their cursors.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     text.chars().filter(|one| !one.is_control()).take(TEXT_CHARS_MAX).collect()
 }
 
 fn sample(envelope: Envelope, clock: &ClockName, watching: bool) -> Result<HostNews, SessionError> {
     if envelope.clock != *clock {
-        return Err(SessionError::Clock { theirs: envelope.clock, greeted: clock.clone() });
+        let theirs = ClockName(plain(&envelope.clock.0).into());
+        return Err(SessionError::Clock { theirs, greeted: clock.clone() });
     }
     match envelope.event {
         Event::Sample(sample) if watching && envelope.version == Envelope::VERSION => {
-            Ok(HostNews::Sample(sample))
+            if has_plain_names(&sample) { Ok(HostNews::Sample(sample)) } else { Err(SessionError::Name) }
         }
         _ => Err(SessionError::Unasked("an event")),
     }
 }
 
+fn has_plain_names(sample: &Sample) -> bool {
+    let plain = |name: &str| !name.chars().any(char::is_control);
+    let mut values = sample.values.iter();
+    plain(&sample.host) && values.all(|one| plain(&one.probe) && plain(&one.instance) && plain(&one.metric))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use brunt_result::event::SampleValue;
     use brunt_result::message::Moment;
 
     fn name(text: &str) -> ClockName {
@@ -178,7 +193,17 @@ mod tests {
     }
 
     fn sampled(clock: &str) -> FromHost {
-        let sample = Sample { host: "local".into(), start: Nanos(1), end: Nanos(2), values: vec![] };
+        sampled_of(clock, "eth0")
+    }
+
+    fn sampled_of(clock: &str, instance: &str) -> FromHost {
+        let value = SampleValue {
+            probe: "network".into(),
+            instance: instance.into(),
+            metric: "received_bytes_per_s".into(),
+            value: 1.0,
+        };
+        let sample = Sample { host: "local".into(), start: Nanos(1), end: Nanos(2), values: vec![value] };
         FromHost::Event(Box::new(Envelope::new(name(clock), Event::Sample(Arc::new(sample)))))
     }
 
@@ -214,6 +239,7 @@ mod tests {
         check(HostSession::default(), hello(9), "speaks version 9");
         check(greeted(), hello(VERSION), "a second greeting");
         check(greeted(), sampled("a"), "an event");
+        check(watching(), sampled_of("a", "eth0\u{1b}[2J"), "control characters");
         check(watching(), sampled("b"), "the clock 'b' after it had greeted with 'a'");
         check(watching(), FromHost::Started(Nanos(1)), "news of a run");
         let mut asked = greeted();
@@ -228,5 +254,9 @@ mod tests {
         let note = FromHost::Note("\u{1b}ä\n".repeat(10_000));
         let HostNews::Note(text) = greeted().on_message(note, Nanos(1)).unwrap() else { panic!("a note") };
         assert_eq!(text, "ä".repeat(TEXT_CHARS_MAX));
+        let now = Moment { clock: name("\u{1b}c"), at: Nanos(1) };
+        let hello = FromHost::Hello { version: 9, program: "\u{1b}[2Jbrunt".into(), now };
+        let said = HostSession::default().on_message(hello, Nanos(1)).unwrap_err().to_string();
+        assert!(said.contains("([2Jbrunt)"), "{said}");
     }
 }

@@ -10,6 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::remote::{AgentProcess, HostError};
+use crate::session::plain;
 use crate::stream::{MessageStream, read_within};
 
 /// The line behind which the agent speaks.
@@ -134,7 +135,7 @@ impl Heard {
         let line = String::from_utf8_lossy(&line);
         Some(match line.trim().split_once(' ') {
             None if line.trim() == BEGINS => FarLine::Begins,
-            Some((NEEDED, machine)) => FarLine::Needed(machine.trim().to_string()),
+            Some((NEEDED, machine)) => FarLine::Needed(plain(machine.trim())),
             _ => FarLine::Other,
         })
     }
@@ -147,7 +148,7 @@ mod tests {
     #[test]
     fn lines_are_found_behind_chatter() {
         let mut heard = Heard::default();
-        heard.push(b"Welcome to node7\nbrunt-agent-needed x86_64\nbrunt-agent-beg");
+        heard.push(b"Welcome to node7\nbrunt-agent-needed \x1bx86_64\nbrunt-agent-beg");
         assert_eq!(heard.next_line(), Some(FarLine::Other));
         assert_eq!(heard.next_line(), Some(FarLine::Needed("x86_64".into())));
         assert_eq!(heard.next_line(), None);
