@@ -107,18 +107,16 @@ impl LabError {
     }
 }
 
-/// What helps against what the kernel said: for a limit of this process, one that is twice as high.
+/// What helps against what the kernel said: for a limit, one that is twice as high.
 pub fn remedy(error: &io::Error) -> String {
-    let twice = |resource| {
-        let limit = rustix::process::getrlimit(resource).current.unwrap_or(u64::MAX / 2);
-        limit.saturating_mul(2)
-    };
+    let limit = |resource| rustix::process::getrlimit(resource).current;
     match error.raw_os_error() {
-        Some(libc::EMFILE) => format!("raise the limit of open files: ulimit -n {}", twice(Resource::Nofile)),
-        Some(libc::EAGAIN) => {
-            format!("raise the limit of processes and threads: ulimit -u {}", twice(Resource::Nproc))
+        Some(libc::EMFILE) => files_remedy(limit(Resource::Nofile)),
+        Some(libc::EAGAIN) => processes_remedy(limit(Resource::Nproc)),
+        Some(libc::ENFILE) => {
+            let limit = std::fs::read_to_string("/proc/sys/fs/file-max").ok();
+            system_files_remedy(limit.and_then(|text| text.trim().parse().ok()))
         }
-        Some(libc::ENFILE) => "raise the system's limit of open files: sysctl -w fs.file-max".to_string(),
         Some(libc::ENOMEM) => "leave more memory free; see dmesg".to_string(),
         Some(libc::EPERM | libc::EACCES) => {
             "run as root, or see what brunt doctor says is missing".to_string()
@@ -130,6 +128,37 @@ pub fn remedy(error: &io::Error) -> String {
     }
 }
 
+/// Twice as much, if the kernel takes so much.
+fn twice(limit: Option<u64>) -> Option<u64> {
+    limit.and_then(|limit| limit.checked_mul(2)).filter(|twice| *twice <= i64::MAX as u64)
+}
+
+fn files_remedy(limit: Option<u64>) -> String {
+    match twice(limit) {
+        Some(twice) => format!("raise the limit of open files: ulimit -n {twice}"),
+        None => "raise the limit of open files of a process: sysctl fs.nr_open shows it".to_string(),
+    }
+}
+
+fn processes_remedy(limit: Option<u64>) -> String {
+    match twice(limit) {
+        Some(twice) => {
+            format!("raise the limit of processes and threads: ulimit -u {twice}, or pids.max of the cgroup")
+        }
+        None => {
+            "raise the limit of processes and threads: pids.max of the cgroup or sysctl kernel.threads-max"
+                .to_string()
+        }
+    }
+}
+
+fn system_files_remedy(limit: Option<u64>) -> String {
+    match twice(limit) {
+        Some(twice) => format!("raise the system's limit of open files: sysctl -w fs.file-max={twice}"),
+        None => "close files of other programs; sysctl fs.file-nr shows how many are open".to_string(),
+    }
+}
+
 fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
@@ -137,5 +166,26 @@ fn advice(error: &io::Error) -> &'static str {
         }
         Some(libc::EPERM | libc::EACCES) => "; you need read and write permission on /dev/net/tun",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is advised can be done, also where there is no limit.
+    #[test]
+    fn remedies_can_be_followed() {
+        let check = |said: String, expected: &str| assert!(said.ends_with(expected), "{said}");
+        check(files_remedy(Some(1024)), "ulimit -n 2048");
+        check(processes_remedy(Some(500)), "ulimit -u 1000, or pids.max of the cgroup");
+        check(system_files_remedy(Some(100_000)), "sysctl -w fs.file-max=200000");
+        check(files_remedy(None), "sysctl fs.nr_open shows it");
+        check(processes_remedy(None), "pids.max of the cgroup or sysctl kernel.threads-max");
+        // As large as can be, which is Linux's own choice for files.
+        check(system_files_remedy(Some(i64::MAX as u64)), "sysctl fs.file-nr shows how many are open");
+        check(files_remedy(Some(u64::MAX - 1)), "sysctl fs.nr_open shows it");
+        let said = remedy(&io::Error::from_raw_os_error(libc::ENFILE));
+        assert!(said.contains("open"), "{said}");
     }
 }
