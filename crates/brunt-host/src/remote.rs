@@ -98,6 +98,11 @@ pub enum HostError {
     /// No line of ours came among what the far shell printed.
     #[error("the far shell prints too much before the agent starts; is its login script made for terminals?")]
     Chatter,
+    /// The copy of this program is not there in time.
+    #[error(
+        "copying this program to the host took longer than {0:?}: raise --connect-timeout, or install brunt there and name it with --far-program"
+    )]
+    Slow(Duration),
     /// It says nothing.
     #[error("nothing was heard of it for {0:?}")]
     Silent(Duration),

@@ -5,13 +5,13 @@
 //! The rule: nothing is installed, opened or left on the far host. ssh's own configuration, keys and known hosts apply.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Read;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::remote::{AgentProcess, HostError};
 use crate::session::plain;
-use crate::stream::{MessageStream, read_within};
+use crate::stream::{MessageStream, StreamError, read_within, write_within};
 
 /// The line behind which the agent speaks.
 const BEGINS: &str = "brunt-agent-begins";
@@ -19,6 +19,9 @@ const BEGINS: &str = "brunt-agent-begins";
 const NEEDED: &str = "brunt-agent-needed";
 /// What a login script may print before.
 const CHATTER_BYTES_MAX: usize = 64 << 10;
+
+/// What is read at once of the program that is copied.
+const PART_BYTES: usize = 64 << 10;
 
 /// What to start on the far host.
 #[derive(Clone, Debug)]
@@ -54,6 +57,7 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
     let (mut process, output) = AgentProcess::spawn(command)?;
     let until = Instant::now() + start.time_max;
     let mut heard = Heard::default();
+    let mut copied = false;
     loop {
         match heard.next_line() {
             Some(FarLine::Begins) => {
@@ -63,11 +67,10 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
                 if machine != std::env::consts::ARCH {
                     return Err(HostError::Machine { theirs: machine, ours: std::env::consts::ARCH });
                 }
-                let input = process.input()?;
-                let copied = io::copy(&mut own, input).and_then(|_| input.flush());
-                if let Err(source) = copied {
-                    return Err(process.ended(Some(source)));
+                if !send_program(&mut own, &mut process, until)? {
+                    return Err(HostError::Slow(start.time_max));
                 }
+                copied = true;
             }
             Some(FarLine::Other) => {}
             None => {
@@ -78,9 +81,33 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
                         return Err(HostError::Chatter);
                     }
                     Some(more) => heard.push(&more),
+                    // What ssh has taken may still be on its way.
+                    None if left.is_zero() && copied => return Err(HostError::Slow(start.time_max)),
                     None if left.is_zero() => return Err(HostError::Silent(start.time_max)),
                     None => {}
                 }
+            }
+        }
+    }
+}
+
+/// Sends the program; `false` if that was not done by then.
+fn send_program(own: &mut File, process: &mut AgentProcess, until: Instant) -> Result<bool, HostError> {
+    let mut buffer = vec![0; PART_BYTES];
+    loop {
+        let count =
+            own.read(&mut buffer).map_err(|source| HostError::Os { what: "read this program", source })?;
+        let mut part = &buffer[..count];
+        if part.is_empty() {
+            return Ok(true);
+        }
+        while !part.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            match write_within(process.input()?, part, left) {
+                Ok(0) if left.is_zero() => return Ok(false),
+                Ok(count) => part = &part[count..],
+                Err(StreamError::Io { source, .. }) => return Err(process.ended(Some(source))),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -144,6 +171,23 @@ impl Heard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A host that takes the copy too slowly holds up nobody, and one that ends meanwhile is said to have ended.
+    #[test]
+    fn a_copy_has_its_time() {
+        let send = |program: &str, time: Duration| {
+            let mut command = Command::new("sh");
+            command.args(["-c", program]);
+            let (mut process, _output) = AgentProcess::spawn(command).unwrap();
+            let mut own = File::open(std::env::current_exe().unwrap()).unwrap();
+            send_program(&mut own, &mut process, Instant::now() + time)
+        };
+        let long = Duration::from_secs(120);
+        assert!(matches!(send("exec cat >/dev/null", long), Ok(true)));
+        assert!(matches!(send("exec sleep 1000", Duration::from_millis(50)), Ok(false)));
+        let error = send("echo 'no space' >&2; exit 3", long).unwrap_err();
+        assert_eq!(error.to_string(), "the agent's connection ended (exit status: 3): no space");
+    }
 
     #[test]
     fn lines_are_found_behind_chatter() {

@@ -274,6 +274,21 @@ pub(crate) fn read_within(from: impl AsFd, at_most: Duration) -> Result<Option<V
     }
 }
 
+/// Writes some bytes to a pipe within this time: how many, none when it takes none.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn write_within(to: impl AsFd, bytes: &[u8], at_most: Duration) -> Result<usize, StreamError> {
+    if !poll_for(&mut [PollFd::new(&to, PollFlags::OUT)], at_most)? {
+        return Ok(0);
+    }
+    match rustix::io::write(&to, &bytes[..bytes.len().min(PIPE_WRITE_BYTES)]) {
+        Ok(count) => Ok(count),
+        Err(Errno::INTR | Errno::AGAIN) => Ok(0),
+        Err(error) => Err(StreamError::Io { what: "write to the other side", source: error.into() }),
+    }
+}
+
 /// Whether a write failed because nobody reads any more.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
