@@ -3,7 +3,9 @@
 //! A round has four times: a question is sent and its answer comes back, on our clock; it is heard and answered,
 //! on theirs. The question cannot be heard before it was sent, and the answer cannot come before it was given, so
 //!
-//!     answered - back  <=  offset  <=  heard - sent        (offset = their clock - ours)
+//! ```text
+//! answered - back  <=  offset  <=  heard - sent        (offset = their clock - ours)
+//! ```
 //!
 //! whatever each way took (Cristian 1989, with the host's own time taken out). On a link with different delays both ways
 //! the true offset lies off the middle, by at most half the round trip, and still in the interval. Nothing measured
