@@ -1,6 +1,7 @@
 //! A page over HTTP/1.1, for as many as ask. The one rule: nobody who asks holds up anything else. Each has a thread and
 //! a few seconds; there are never more than a few, and the end of the program waits for none of them. Where all places
-//! are taken, whoever has had one longest makes room: slow ones do not blind those who come after them.
+//! are taken, whoever has had one longest is cut off, and makes room when its thread is through: slow ones do not blind
+//! those who come after them, and a slow page makes no more threads.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -48,7 +49,8 @@ struct Place {
 }
 
 impl Shared {
-    /// Gives up a place if none is free, to whoever has been there longest; `false` if that was not long enough yet.
+    /// Whether there is a place. If not, whoever has been there longest is cut off, once that was long enough; its place
+    /// is free when its thread is through.
     fn make_room(&self) -> bool {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         places.retain(|place| place.strong_count() > 0);
@@ -56,13 +58,11 @@ impl Shared {
             return true;
         }
         let Some(longest) = places.front().and_then(Weak::upgrade) else { return true };
-        if longest.since.elapsed() < PLACE_LEAST {
-            return false;
+        if longest.since.elapsed() >= PLACE_LEAST {
+            // Its thread notices, at the latest when the page is made.
+            let _ = longest.socket.shutdown(Shutdown::Both);
         }
-        // Its thread notices.
-        let _ = longest.socket.shutdown(Shutdown::Both);
-        places.pop_front();
-        true
+        false
     }
 }
 
@@ -140,6 +140,8 @@ impl Client {
         let (status, body) = match target_of(&self.request()?) {
             Some(target) if target.split('?').next() == Some("/metrics") => {
                 let page = self.shared.page.lock().unwrap_or_else(PoisonError::into_inner);
+                // Whoever has waited too long for it gets none.
+                self.left()?;
                 ("200 OK", page())
             }
             Some(_) => ("404 Not Found", "see /metrics\n".to_string()),
@@ -256,6 +258,33 @@ mod tests {
         // It was there all the while.
         deaf.set_nonblocking(true).unwrap();
         assert!(deaf.read(&mut [0; 16]).is_ok_and(|count| count > 0));
+    }
+
+    /// Whoever is cut off has its place until its thread is through, which may wait for a page that is slow.
+    #[test]
+    fn a_place_is_free_when_its_thread_is_through() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let shared = Shared { page: Mutex::new(Box::new(String::new)), places: Mutex::default() };
+        let long_ago = Instant::now().checked_sub(PLACE_LEAST).unwrap();
+        let place = |_| {
+            assert!(shared.make_room());
+            let place = Arc::new(Place { socket: TcpStream::connect(at).unwrap(), since: long_ago });
+            shared.places.lock().unwrap().push_back(Arc::downgrade(&place));
+            place
+        };
+        let mut threads: Vec<Arc<Place>> = (0..CLIENTS_MAX).map(place).collect();
+        for _ in 0..3 {
+            assert!(!shared.make_room() && shared.places.lock().unwrap().len() == CLIENTS_MAX);
+        }
+        // One was cut off for another, and no more.
+        let cut_off = threads.iter().map(|place| {
+            place.socket.set_nonblocking(true).unwrap();
+            (&place.socket).read(&mut [0]).is_ok_and(|count| count == 0)
+        });
+        assert_eq!(cut_off.filter(|cut_off| *cut_off).count(), 1);
+        threads.remove(0);
+        assert!(shared.make_room());
     }
 
     /// Many who ask and do not read, or do not ask, are cut off for one who does.
