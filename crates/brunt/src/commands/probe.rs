@@ -22,6 +22,8 @@ const BURST: u32 = 16;
 const ASK: Duration = Duration::from_secs(1);
 /// Samples that wait to be printed; a terminal that stands still makes hosts wait, whose agents then drop and count.
 const WAITING_MAX: usize = 1000;
+/// Counters of a host that are kept; an agent has a few. Others are left out.
+const COUNTERS_MAX: usize = 100;
 /// The most samples of one JSON object.
 const SAMPLES_MAX: u64 = 1_000_000;
 
@@ -170,7 +172,9 @@ fn watch(
                 }
             }
             Some(HostNews::Note(note)) => tell(ProbeNews::Note(note)),
-            Some(HostNews::Counter(name, value)) => {
+            Some(HostNews::Counter(name, value))
+                if counters.len() < COUNTERS_MAX || counters.contains_key(&name) =>
+            {
                 counters.insert(name, value);
             }
             _ => {}
