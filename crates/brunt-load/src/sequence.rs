@@ -49,12 +49,24 @@ pub trait Sequence {
     fn sent(&mut self, _request: &Self::Request, _at: Nanos) {}
 
     /// The worker is about to wait for its device. It has told of all that ended; `unsent` requests that it was given are
-    /// not with the device yet. Only if it [`Sequence::WATCHES`].
+    /// not with the device yet and are going to be. Only if it [`Sequence::WATCHES`].
     fn pause(&mut self, _unsent: usize) {}
 
     /// Whether another worker may go on after the next [`Sequence::pause`], so that what this one has sent has to be with
     /// the kernel before.
     fn hands_over(&self) -> bool {
+        false
+    }
+
+    /// Whether the last answer was [`Next::Later`] only because another worker is deciding what comes next: there may be
+    /// more that is due.
+    fn is_others_turn(&self) -> bool {
+        false
+    }
+
+    /// The worker sends no more. Whether others go on, which then send what is due; it may still ask, to count what
+    /// nobody sends.
+    fn leaves(&mut self) -> bool {
         false
     }
 
@@ -87,6 +99,12 @@ impl<S: Sequence> Sequence for &mut S {
     }
     fn hands_over(&self) -> bool {
         (**self).hands_over()
+    }
+    fn is_others_turn(&self) -> bool {
+        (**self).is_others_turn()
+    }
+    fn leaves(&mut self) -> bool {
+        (**self).leaves()
     }
     fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
         (**self).completed(index, status, at);

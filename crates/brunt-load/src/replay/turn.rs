@@ -3,7 +3,8 @@
 //!
 //! The rule: a request goes to a device only in a turn, and a turn ends only when none is left over. So requests go out in
 //! the order of the trace, however many workers there are; a worker that finds another's turn asks again, and never waits
-//! for it. One worker alone has all turns, without a lock.
+//! for it. One worker alone has all turns, without a lock. What is
+//! due is counted as skipped only by the last worker to leave, or once the time for late requests is over for all.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,6 +31,8 @@ struct Shared {
     stream: Option<Box<Stream>>,
     /// What ended in other workers' hands during this turn.
     ended: Vec<Ended>,
+    /// Workers that may still send something: those that have not left.
+    at_work: u32,
 }
 
 /// The turns of a run.
@@ -43,7 +46,8 @@ impl Turns {
     /// For so many workers, each with a queue this deep.
     pub(super) fn new(stream: Stream, workers: u32, depth: u32) -> Turns {
         let in_flight = workers as usize * depth as usize;
-        let shared = Shared { stream: Some(Box::new(stream)), ended: Vec::with_capacity(in_flight) };
+        let shared =
+            Shared { stream: Some(Box::new(stream)), ended: Vec::with_capacity(in_flight), at_work: 0 };
         Turns { shared: Arc::new(Mutex::new(shared)), workers }
     }
 
@@ -53,9 +57,12 @@ impl Turns {
 
     /// A worker's hand on the stream; its queue is `depth` deep.
     pub(super) fn sequence(&self, depth: u32) -> ReplaySequence {
+        self.locked().at_work += 1;
         ReplaySequence {
             turns: self.clone(),
             stream: None,
+            was_others_turn: false,
+            has_left: false,
             is_ending: false,
             ended: Vec::with_capacity(depth as usize),
             in_flight: 0,
@@ -78,6 +85,10 @@ pub(super) struct ReplaySequence {
     turns: Turns,
     /// In this worker's turn.
     stream: Option<Box<Stream>>,
+    /// It was another's turn when this worker last asked.
+    was_others_turn: bool,
+    /// It sends no more.
+    has_left: bool,
     /// The turn is over once its device has taken what is left: no more is given in it, so that others have theirs.
     is_ending: bool,
     /// What ended here while it was another's turn, and has not been told.
@@ -98,7 +109,9 @@ impl ReplaySequence {
     #[cold]
     fn take_turn(&mut self) {
         let mut shared = self.turns.locked();
-        let Some(mut stream) = shared.stream.take() else {
+        let taken = shared.stream.take();
+        self.was_others_turn = taken.is_none();
+        let Some(mut stream) = taken else {
             drop(shared);
             // Whose turn it is may need this core.
             std::thread::yield_now();
@@ -121,7 +134,7 @@ impl ReplaySequence {
             tell(&mut stream, &mut shared.ended);
             shared.stream = Some(stream);
         }
-        let Shared { stream, ended } = &mut *shared;
+        let Shared { stream, ended, .. } = &mut *shared;
         match stream {
             Some(stream) => tell(stream, &mut self.ended),
             None => ended.append(&mut self.ended),
@@ -185,6 +198,20 @@ impl Sequence for ReplaySequence {
         !self.is_alone() && self.stream.is_some()
     }
 
+    fn is_others_turn(&self) -> bool {
+        self.was_others_turn
+    }
+
+    fn leaves(&mut self) -> bool {
+        // Before it is gone: the last one has to find the turn free.
+        self.give_up_turn();
+        let mut shared = self.turns.locked();
+        if !std::mem::replace(&mut self.has_left, true) {
+            shared.at_work -= 1;
+        }
+        shared.at_work > 0
+    }
+
     #[inline]
     fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
         if self.in_flight == self.depth {
@@ -200,6 +227,7 @@ impl Sequence for ReplaySequence {
 
 impl Drop for ReplaySequence {
     fn drop(&mut self) {
-        self.give_up_turn();
+        // Also of a worker that failed: nobody counts on it any more.
+        self.leaves();
     }
 }

@@ -111,14 +111,30 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         self.sequence.sent(request, at);
     }
 
+    /// When the request is due that the sequence gave away and that was not sent yet.
+    #[inline]
+    pub(super) fn kept_due(&self) -> Option<Nanos> {
+        self.upcoming.as_ref().map(|(_, at)| *at)
+    }
+
     /// The worker waits for its device now, which has all but `unsent` of its requests.
     pub(super) fn pause(&mut self, unsent: usize) {
-        self.sequence.pause(unsent + usize::from(self.upcoming.is_some()));
+        self.sequence.pause(unsent);
     }
 
     /// Whether another worker may go on where this one pauses.
     pub(super) fn hands_over(&self) -> bool {
         self.sequence.hands_over()
+    }
+
+    /// Whether another worker decides now what comes next, so that more may be due than this one was given.
+    pub(super) fn is_others_turn(&self) -> bool {
+        !self.asks_no_more && self.sequence.is_others_turn()
+    }
+
+    /// The worker sends no more. Whether others go on.
+    pub(super) fn leaves(&mut self) -> bool {
+        self.sequence.leaves()
     }
 
     /// Some requests ended: it makes sense to ask again.
@@ -135,6 +151,11 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
             Some(index) if own(index) => Nanos::MAX,
             _ => self.ask_at,
         }
+    }
+
+    /// Whether something may come that is due before `end`.
+    pub(super) fn may_have_before(&self, end: Nanos) -> bool {
+        self.kept_due().map_or(!self.ended, |at| at < end)
     }
 
     /// Whether nothing comes any more.

@@ -251,13 +251,14 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             || self.is_behind(now)
     }
 
-    /// Whether a run that ended by time has requests that were due before its end.
+    /// Whether a run that ended by time has requests that were due before its end, or may have: nobody knows before
+    /// the worker whose turn it is has what it takes.
     fn is_behind(&mut self, now: Nanos) -> bool {
         if !self.phase.may_issue() {
             return false;
         }
         let mut planned = Planned::NOTHING;
-        let Some(at) = self.feed.seldom_due(now, &mut planned) else { return false };
+        let Some(at) = self.feed.seldom_due(now, &mut planned) else { return self.feed.is_others_turn() };
         self.feed.put_back(planned, at);
         at < self.phase.end
     }
@@ -421,7 +422,10 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         if self.batch.is_empty() && self.feed.hands_over() {
             time.push()?;
         }
-        self.feed.pause(self.batch.len());
+        // One that is never going to be sent need not keep others waiting.
+        let is_kept = |at| at < self.phase.end && self.phase.may_issue();
+        let kept = self.feed.kept_due().is_some_and(is_kept);
+        self.feed.pause(self.batch.len() + usize::from(kept));
         Ok(())
     }
 
@@ -456,12 +460,18 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         until = until.min(self.tally.interval_end(phase.end)).min(self.next_timeout);
         if phase.issuing {
             until = until.min(phase.end);
-            if !self.slots.free.is_empty() && self.held.is_none() {
-                until = until.min(self.feed.ask_at(|index| self.slots.hold(index)).max(now));
-            }
+        }
+        if (phase.issuing || self.is_late()) && !self.slots.free.is_empty() && self.held.is_none() {
+            until = until.min(self.feed.ask_at(|index| self.slots.hold(index)).max(now));
         }
         until = self.slots.next_attempt(until);
         if until <= now { Nanos(0) } else { until }
+    }
+
+    /// Whether a run that ended by time may be given more that was due before its end, by a sequence whose requests are
+    /// other workers' as well.
+    fn is_late(&self) -> bool {
+        S::WATCHES && self.phase.may_issue() && self.feed.may_have_before(self.phase.end)
     }
 
     #[inline]
@@ -576,12 +586,17 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.tally.finish(&self.phase, time.system_calls(), recorder)
     }
 
-    /// What was due before the end and never sent.
+    /// What was due before the end and never sent. While others go on, that is theirs to send, until the drain is over
+    /// for them too.
     fn skip_the_rest(&mut self, now: Nanos, recorder: &mut dyn Recorder) {
         if let Some((planned, intended)) = self.held.take()
             && self.is_recorded(planned.index, intended)
         {
             self.count_skipped(&planned, intended);
+        }
+        let others_go_on = self.feed.leaves();
+        if others_go_on && self.phase.stopped == Stopped::Done && now < self.phase.drain_until {
+            return;
         }
         let until = self.phase.end.min(now);
         let mut planned = Planned::NOTHING;
