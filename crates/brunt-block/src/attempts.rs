@@ -35,7 +35,7 @@ pub struct GaveUp<E> {
     pub time: Duration,
 }
 
-/// Attempts until one succeeds, fails for a reason that is not transient, or the limit or [`ATTEMPTS_MAX`] is reached. An
+/// Attempts until one succeeds, fails for a reason that is not transient, or the limit or `ATTEMPTS_MAX` is reached. An
 /// attempt is told how long it may take.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use super::Iscsi;
 use crate::dissect::OperationInfo;
 use crate::operation::{OperationKind, TransferDirection};
 
-/// The kinds, in the order of [`place`].
+/// The kinds, in the order of `place`.
 pub const KINDS: [OperationInfo; 17] = [
     OperationInfo::of("SCSI READ", OpKind::Read),
     OperationInfo::of("SCSI WRITE", OpKind::Write),
