@@ -34,5 +34,5 @@ pub use error::LakeError;
 pub use reader::{TableReader, read_table};
 pub use sizes::{TableSizes, table_sizes};
 pub use table::{Coding, Column, ColumnKind, Table, columns};
-pub use words::{WordRow, Words, text_at};
+pub use words::{WordRow, WordRows, Words, text_at};
 pub use writer::{ClosedPart, TableWriter, Workspace, WriterOptions, Written};

@@ -46,6 +46,20 @@ impl Words {
         WordRow { columns: &mut self.tiles[start..end], rows: &mut self.rows, row, nulls: 0, at: 0 }
     }
 
+    /// Begins several rows at once, up to `count` of them: as many as the tile has room for. Give them their columns one
+    /// after the other, then [`WordRows::end`]. For rows that come in runs and differ in few columns.
+    #[inline]
+    pub fn lines(&mut self, table: &'static Table, count: usize) -> WordRows<'_> {
+        let columns = table.columns.len() + 1;
+        let (tile, row) = (self.rows / TILE_ROWS, self.rows % TILE_ROWS);
+        let (start, end) = (tile * columns, (tile + 1) * columns);
+        if self.tiles.len() < end {
+            self.grow(end);
+        }
+        let len = count.min(TILE_ROWS - row);
+        WordRows { columns: &mut self.tiles[start..end], rows: &mut self.rows, row, len, nulls: 0, at: 0 }
+    }
+
     #[cold]
     fn grow(&mut self, end: usize) {
         let more = end - self.tiles.len();
@@ -162,5 +176,59 @@ impl WordRow<'_> {
         assert_eq!(self.at, self.columns.len() - 1);
         self.columns[self.at][self.row % TILE_ROWS] = self.nulls;
         *self.rows += 1;
+    }
+}
+
+/// Rows under way, column by column.
+#[must_use = "rows count from their end() on"]
+pub struct WordRows<'a> {
+    columns: &'a mut [TileColumn],
+    rows: &'a mut usize,
+    row: usize,
+    len: usize,
+    nulls: i64,
+    at: usize,
+}
+
+impl WordRows<'_> {
+    /// How many rows there are.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.len
+    }
+
+    /// The next column's words: the first of these, one for each row.
+    #[inline]
+    pub fn ints(mut self, values: impl IntoIterator<Item = i64>) -> Self {
+        let words = self.columns[self.at][self.row..][..self.len].iter_mut();
+        words.zip(values).for_each(|(word, value)| *word = value);
+        self.at += 1;
+        self
+    }
+
+    /// The same word in each row.
+    #[inline]
+    pub fn same(mut self, value: i64) -> Self {
+        self.columns[self.at][self.row..][..self.len].fill(value);
+        self.at += 1;
+        self
+    }
+
+    /// The same word in each row, or no value in any.
+    #[inline]
+    pub fn same_or_null(mut self, value: Option<i64>) -> Self {
+        self.nulls |= i64::from(value.is_none()) << self.at;
+        self.same(value.unwrap_or(0))
+    }
+
+    /// The rows are complete.
+    ///
+    /// # Panics
+    /// A column is missing, or there is one too many: our own mistake.
+    #[inline]
+    pub fn end(self) {
+        assert_eq!(self.at, self.columns.len() - 1);
+        self.columns[self.at][self.row..][..self.len].fill(self.nulls);
+        *self.rows += self.len;
     }
 }

@@ -41,9 +41,15 @@ impl Checksums {
         let id = (run.record_id != u64::MAX).then(|| common.number(run.record_id));
         let file = common.hide.file(run.file);
         let Common { rows, hide, .. } = common;
-        for (offset, sum) in (run.offset..).step_by(BLOCK_BYTES).zip(run.sums) {
-            let line = rows.line(self.table).int_or_null(id).int(file).bool(run.write);
-            line.int(offset as i64).int(hide.sum(*sum)).end();
+        let (mut offset, mut sums) = (run.offset, run.sums);
+        while !sums.is_empty() {
+            let lines = rows.words(self.table).lines(ChecksumsTable::TABLE, sums.len());
+            let (now, rest) = sums.split_at(lines.count());
+            let offsets = (0..).map(|block| offset.wrapping_add(block * BLOCK_BYTES as u64) as i64);
+            let lines = lines.same_or_null(id).same(file).same(run.write.into()).ints(offsets);
+            lines.ints(now.iter().map(|sum| hide.sum(*sum))).end();
+            offset = offset.wrapping_add((now.len() * BLOCK_BYTES) as u64);
+            sums = rest;
         }
     }
 }
