@@ -10,6 +10,8 @@
 //! [`Batch`]: crate::Batch
 //! [`Batch::append_words`]: crate::Batch::append_words
 
+use std::ops::Range;
+
 use crate::cells::make_room;
 use crate::table::Table;
 
@@ -37,27 +39,29 @@ impl Words {
     // Inlined without exception: then the columns' places are known, and a row is so many stores.
     #[inline(always)]
     pub fn line(&mut self, table: &'static Table) -> WordRow<'_> {
-        let columns = table.columns.len() + 1;
-        let (tile, row) = (self.rows / TILE_ROWS, self.rows % TILE_ROWS);
-        let (start, end) = (tile * columns, (tile + 1) * columns);
-        if self.tiles.len() < end {
-            self.grow(end);
-        }
-        WordRow { columns: &mut self.tiles[start..end], rows: &mut self.rows, row, nulls: 0, at: 0 }
+        let (tile, row) = self.next_place(table);
+        WordRow { columns: &mut self.tiles[tile], rows: &mut self.rows, row, nulls: 0, at: 0 }
     }
 
     /// Begins several rows at once, up to `count` of them: as many as the tile has room for. Give them their columns one
     /// after the other, then [`WordRows::end`]. For rows that come in runs and differ in few columns.
     #[inline]
     pub fn lines(&mut self, table: &'static Table, count: usize) -> WordRows<'_> {
+        let (tile, row) = self.next_place(table);
+        let len = count.min(TILE_ROWS - row);
+        WordRows { columns: &mut self.tiles[tile], rows: &mut self.rows, row, len, nulls: 0, at: 0 }
+    }
+
+    /// The columns of the tile where the next row goes, and its row there.
+    #[inline(always)]
+    fn next_place(&mut self, table: &'static Table) -> (Range<usize>, usize) {
         let columns = table.columns.len() + 1;
         let (tile, row) = (self.rows / TILE_ROWS, self.rows % TILE_ROWS);
         let (start, end) = (tile * columns, (tile + 1) * columns);
         if self.tiles.len() < end {
             self.grow(end);
         }
-        let len = count.min(TILE_ROWS - row);
-        WordRows { columns: &mut self.tiles[start..end], rows: &mut self.rows, row, len, nulls: 0, at: 0 }
+        (start..end, row)
     }
 
     #[cold]
