@@ -223,7 +223,7 @@ pub fn definition() -> clap::Command {
 }
 
 /// The same for these arguments. Where they name a command, the others are defined only if clap looks at them: that
-/// would be a sixth of the time that the program takes to start.
+/// would be a tenth of a millisecond and 70 page faults at each start.
 fn definition_for(words: impl IntoIterator<Item = OsString>) -> clap::Command {
     let first = words.into_iter().skip(1).find(|word| word != "--json");
     let is_named = |command: &Entry| first.as_ref().is_some_and(|word| word == command.name);

@@ -189,7 +189,8 @@ fn slow_or_hollow(
     block_bytes: u32,
 ) -> impl Iterator<Item = &'static str> {
     let hollow = (!block_device && has_hole(file, size_bytes)).then_some(
-        "parts of the file were never written: they are read without the disk (remove it: with create=yes, lay_out=yes writes all of a new one)",
+        "parts of the file were never written: they are read without the disk (remove it: with create=yes, \
+         lay_out=yes writes all of a new one)",
     );
     let slow = (!starts_without_waiting(file, block_bytes))
         .then_some("no asynchronous requests here: each costs the kernel a worker thread's time");
