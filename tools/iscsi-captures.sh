@@ -7,15 +7,16 @@
 #   iscsi-captures.sh --missing NAME       what NAME needs and this machine lacks; nothing when it can be captured
 #   iscsi-captures.sh [--small] NAME FILE  capture session NAME into FILE (pcapng); --small: a few dozen commands
 #
-# NAME is TARGET-INITIATOR: tgt or brunt, and libiscsi, qemu, brunt or kernel; or connections, which is ours with
-# several in a session; or tasks, which is the kernel's with resets. BRUNT is the program (default: target/debug/brunt).
-# The kernel's initiator is that of kernel-initiator.sh. Without root, where user namespaces are allowed. Packets are as long as an MTU of 1500 allows,
+# NAME is TARGET-INITIATOR: tgt, lio (the kernel's) or brunt, and libiscsi, qemu, brunt or kernel; or connections, which is ours with
+# several in a session; or tasks, which is the kernel's with resets; or aborts, which is libiscsi's and the kernel's with
+# commands that are aborted. BRUNT is the program (default: target/debug/brunt).
+# The kernel's target and initiator are those of kernel-initiator.sh. Without root, where user namespaces are allowed. Packets are as long as an MTU of 1500 allows,
 # so that most PDUs span several.
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
 TOOLS=$(cd "$(dirname "$0")" && pwd)
-SESSIONS="tgt-libiscsi tgt-qemu tgt-brunt tgt-kernel"
-SESSIONS+=" brunt-libiscsi brunt-qemu brunt-brunt brunt-kernel brunt-connections brunt-tasks"
+SESSIONS="tgt-libiscsi tgt-qemu tgt-brunt tgt-kernel lio-libiscsi lio-qemu lio-brunt lio-kernel"
+SESSIONS+=" brunt-libiscsi brunt-qemu brunt-brunt brunt-kernel brunt-connections brunt-tasks brunt-aborts"
 export PATH=$PATH:/usr/sbin:/sbin
 NAME=iqn.2026-11.io.brunt:captured
 
@@ -25,7 +26,8 @@ missing() {
     command -v "${program%:*}" >/dev/null || echo "the Debian package ${program#*:} (${program%:*})"
   done
   case $1 in
-    *-kernel | *-tasks) "$TOOLS/kernel-initiator.sh" --ready || echo "a prepared guest (tools/kernel-initiator.sh --prepare)" ;;
+    lio-* | *-kernel | *-tasks | *-aborts) "$TOOLS/kernel-initiator.sh" --ready || echo "a prepared guest (tools/kernel-initiator.sh --prepare)" ;;&
+    lio-*) "$TOOLS/kernel-initiator.sh" --lio >/dev/null || echo "a guest prepared with LIO (tools/kernel-initiator.sh --prepare)" ;;&
     *-qemu) qemu-img --help | grep -q iscsi || echo "the Debian package qemu-block-extra (iscsi in QEMU)" ;;
   esac
   unshare "${NAMESPACES[@]}" true 2>/dev/null || echo "network namespaces (root, or user namespaces that are allowed)"
@@ -34,9 +36,9 @@ missing() {
 programs() {
   case $1 in tgt-*) echo tgtd:tgt tgtadm:tgt ;; esac
   case $1 in
-    *-libiscsi) echo iscsi-test-cu:libiscsi-bin iscsi-ls:libiscsi-bin ;;
+    *-libiscsi | *-aborts) echo iscsi-test-cu:libiscsi-bin iscsi-ls:libiscsi-bin ;;&
     *-qemu) echo qemu-io:qemu-utils qemu-img:qemu-utils ;;
-    *-kernel | *-tasks) echo qemu-system-x86_64:qemu-system-x86 cpio:cpio ;;&
+    lio-* | *-kernel | *-tasks | *-aborts) echo qemu-system-x86_64:qemu-system-x86 cpio:cpio ;;&
     *-tasks) echo sg_reset:sg3-utils ;;
   esac
 }
@@ -57,8 +59,38 @@ start_tgt() {
   $admin --op bind --mode target --tid 1 -I ALL
   LUN=1
 }
+# The kernel's, in a guest that ends when somebody comes to port 3261.
+start_lio() {
+  cat >"$WORK/lio" <<GUEST
+for module in /*.ko; do insmod \$module 2>/dev/null; done
+set -e
+mount -t configfs configfs /sys/kernel/config
+cd /sys/kernel/config/target
+truncate -s 16M /tmp/disk
+mkdir -p core/fileio_0/disk
+echo fd_dev_name=/tmp/disk,fd_dev_size=16777216 >core/fileio_0/disk/control
+echo 1 >core/fileio_0/disk/enable
+for unmap in tpu tpws; do echo 1 >core/fileio_0/disk/attrib/emulate_\$unmap; done
+# The kernel's initiator unmaps with WRITE SAME, and a disk at once.
+echo 65535 >core/fileio_0/disk/attrib/max_write_same_len
+mkdir iscsi; mkdir iscsi/$NAME; mkdir iscsi/$NAME/tpgt_1
+cd iscsi/$NAME/tpgt_1
+mkdir lun/lun_0 np/0.0.0.0:3260
+ln -s /sys/kernel/config/target/core/fileio_0/disk lun/lun_0/port
+for value in authentication=0 generate_node_acls=1 cache_dynamic_acls=1 demo_mode_write_protect=0; do
+  echo \${value#*=} >attrib/\${value%=*}
+done
+echo 1 >enable
+echo ready
+nc -l -p 3261 >/dev/null
+GUEST
+  : >"$WORK/target.log"
+  BRUNT_GUEST_PORTS="3260 3261" "$TOOLS/kernel-initiator.sh" "$WORK/lio" $("$TOOLS/kernel-initiator.sh" --lio) >"$WORK/target.log" 2>&1 &
+  until grep -q ^ready "$WORK/target.log"; do kill -0 $! || { cat "$WORK/target.log"; exit 1; }; sleep .5; done
+  LUN=0
+}
 start_brunt() {
-  mkfifo "$WORK/says"
+  rm -f "$WORK/says"; mkfifo "$WORK/says"
   "$BRUNT" target --name $NAME --portal 127.0.0.1:3260 --lun "$DEVICE" >"$WORK/says" 2>"$WORK/target.log" & STARTED+=($!)
   exec 3<"$WORK/says"
   read -r _ <&3 || { cat "$WORK/target.log"; exit 1; }
@@ -77,7 +109,7 @@ run_libiscsi() {
     timeout 300 iscsi-test-cu -d -n -t "ALL.$test" "iscsi://$PORTAL/$NAME/$LUN" >"$WORK/log" 2>&1 || true
   done
 }
-# Header digests with tgt, none with ours, which libiscsi offers either way.
+# Header digests with tgt, none with others, which libiscsi offers either way.
 run_qemu() {
   local digest=none; [ "$TARGET" = tgt ] && digest=crc32c
   local image="driver=iscsi,transport=tcp,portal=$PORTAL,target=$NAME,lun=$LUN,header-digest=$digest"
@@ -87,9 +119,11 @@ run_qemu() {
   qemu-io "${commands[@]}" --image-opts "$image" >"$WORK/log" 2>&1
   [ -n "$SMALL" ] || qemu-img bench -c 2000 -d 32 -s 4096 --image-opts "$image" >"$WORK/log" 2>&1
 }
-# Two connections side by side, each a session; digests of both kinds, and data only when it is asked for.
+# Two connections side by side, each a session; digests of both kinds, and data only when it is asked for. LIO sends
+# headers and data apart, of which tshark 4.0 loses track where digests follow them: none.
 run_brunt() {
-  local url="iscsi://$PORTAL/$NAME/$LUN" count=200
+  local url="iscsi://$PORTAL/$NAME/$LUN" count=200 digests="header_digest=crc32c&data_digest=crc32c&"
+  [ "$TARGET" != lio ] || digests=
   if [ "$TARGET" = tgt ]; then
     local way; for way in HeaderDigest DataDigest; do
       tgtadm --lld iscsi --op update --mode target --tid 1 --name $way --value CRC32C
@@ -97,14 +131,14 @@ run_brunt() {
   fi
   [ -z "$SMALL" ] || count=10
   io() { "$BRUNT" io "$@" >"$WORK/log" 2>&1; }
-  io write "$url?header_digest=crc32c&data_digest=crc32c&initial_r2t=yes&immediate_data=no&sessions=2" \
+  io write "$url?${digests}initial_r2t=yes&immediate_data=no&sessions=2" \
     --bs 64k --depth 4 --count $((count / 5)) --pattern ones
-  io read "$url?header_digest=crc32c&data_digest=crc32c&sessions=2" --bs 4k --depth 16 --random --count $count
-  if [ "$TARGET" = tgt ]; then return; fi
+  io read "$url?${digests}sessions=2" --bs 4k --depth 16 --random --count $count
+  [ "$TARGET" = brunt ] || return 0
   io write "$url?data_digest=crc32c" --bs 9k --depth 8 --count $((count / 10)) --pattern ones
   io read "$url?header_digest=crc32c" --bs 12k --depth 8 --count $((count / 10))
 }
-# The kernel's: digests with ours; with tgt none, and data only when it is asked for.
+# The kernel's: digests with ours; with others none, and data only when it is asked for.
 run_kernel() {
   local keys="node.conn[0].iscsi.HeaderDigest=CRC32C node.conn[0].iscsi.DataDigest=CRC32C"
   [ "$TARGET" = brunt ] || keys="node.session.iscsi.InitialR2T=Yes node.session.iscsi.ImmediateData=No"
@@ -157,19 +191,49 @@ GUEST
   "$TOOLS/kernel-initiator.sh" "$WORK/guest" "$(command -v sg_reset)" >"$WORK/log" 2>&1
 }
 
+# Commands that take longer than somebody waits for: libiscsi's test suite aborts a WRITE, the kernel a READ and a WRITE.
+# The suite leaves without an answer after 6 s. The kernel, which looks every 5 s, has its own target, still slower.
+run_aborts() {
+  timeout 300 iscsi-test-cu -d -n -t ALL.iSCSITMF.AbortTaskSimpleAsync "iscsi://$PORTAL/$NAME/$LUN" >"$WORK/log" 2>&1 || true
+  kill -KILL "${STARTED[0]}"; wait "${STARTED[0]}" || true
+  DEVICE="memory:16MiB?delay=const:8s" start_brunt
+  cat >"$WORK/guest" <<GUEST
+iscsid
+session() { iscsiadm -m node -T $NAME -p 10.0.2.2:3260 "\$@"; }
+session -o new >/dev/null
+# As long as it pings a target, the kernel aborts nothing.
+for ping in interval timeout; do session -o update -n "node.conn[0].timeo.noop_out_\$ping" -v 0; done
+session --login || exit 1
+for i in \$(seq 1200); do [ -b /dev/sda ] && break; sleep .1; done
+echo 1 >/sys/block/sda/device/timeout
+for retries in /sys/class/scsi_disk/*/max_retries; do echo 0 >\$retries; done
+dd if=/dev/sda of=/dev/null bs=4k count=1 skip=256 iflag=direct 2>/dev/null & read=\$!
+dd if=/dev/zero of=/dev/sda bs=4k count=1 seek=512 oflag=direct 2>/dev/null & write=\$!
+wait \$read && echo "the READ was not aborted" && exit 1
+wait \$write && echo "the WRITE was not aborted" && exit 1
+session --logout
+GUEST
+  "$TOOLS/kernel-initiator.sh" "$WORK/guest" >"$WORK/log" 2>&1
+}
+
 # In the namespace.
 capture() {
   local session=$1 file=$2
   # tgtd does not end on SIGTERM.
   WORK=$(mktemp -d) STARTED=() TARGET=${session%-*} PORTAL=127.0.0.1:3260
-  trap 'kill -KILL "${STARTED[@]}" 2>/dev/null || true; wait 2>/dev/null; rm -rf "$WORK"' EXIT
+  trap 'kill -KILL "${STARTED[@]}" 2>/dev/null || true; echo 2>/dev/null >/dev/tcp/127.0.0.1/3261 || true
+    wait 2>/dev/null; rm -rf "$WORK"' EXIT
   ip link set lo mtu 1500 gso_max_segs 1 up
   # What takes so long can be ended.
-  case $session in *-tasks) DEVICE="memory:16MiB?delay=const:3s" ;; *) DEVICE=memory:16MiB,thin ;; esac
+  case $session in
+    *-tasks) DEVICE="memory:16MiB?delay=const:3s" ;;
+    *-aborts) DEVICE="memory:16MiB?delay=const:2s" ;;
+    *) DEVICE=memory:16MiB,thin ;;
+  esac
   "start_$TARGET"
   dumpcap -q -i lo -f "tcp port 3260" -B 64 -w "$file" 2>"$WORK/dumpcap" & local dumpcap=$!
   STARTED+=($dumpcap)
-  until grep -q ^File: "$WORK/dumpcap"; do kill -0 $dumpcap || { cat "$WORK/dumpcap"; exit 1; }; sleep .1; done
+  until grep -qs ^File: "$WORK/dumpcap"; do kill -0 $dumpcap || { cat "$WORK/dumpcap"; exit 1; }; sleep .1; done
   "run_${session#*-}" || { cat "$WORK/log"; echo "${session#*-} failed"; exit 1; } >&2
   # What is under way comes to its file within this.
   local before=-1 now=0

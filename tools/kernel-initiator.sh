@@ -5,11 +5,14 @@
 #
 #   kernel-initiator.sh --prepare          fetch kernel and programs, build the initramfs (network)
 #   kernel-initiator.sh --ready            exit 0 when prepared
+#   kernel-initiator.sh --lio              modules of the kernel's own target, as FILEs of a script that loads them in
+#                                          their order; exit 1 when not prepared
+#   kernel-initiator.sh --netem            the same of the kernel's link emulator
 #   kernel-initiator.sh SCRIPT [FILE...]   run SCRIPT under sh in the guest; FILEs land in /
 #
 # Standard output is the script's; so is the exit status (124 after
 # BRUNT_GUEST_SECONDS, 125 when the guest never reported). In the guest 10.0.2.2 is the host's
-# loopback. Host packages: qemu-system-x86 seabios cpio e2fsprogs kmod busybox-static xz-utils
+# loopback; ports in BRUNT_GUEST_PORTS lead from there into the guest. Host packages: qemu-system-x86 seabios cpio e2fsprogs kmod busybox-static xz-utils
 # dmsetup sg3-utils.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,6 +20,10 @@ DIR=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/kernel-init
 MODULES="virtio_pci virtio_net virtio_rng sd_mod iscsi_tcp ext4 crc32c_generic crc32c_intel"
 # For more than one path; a script loads them.
 MODULES+=" dm_multipath dm_service_time scsi_dh_alua sg"
+# Of the target (LIO); not in the image.
+LIO_MODULES="configfs target_core_mod target_core_file iscsi_target_mod"
+# Of the kernel's link emulator; not in the image either.
+NETEM_MODULES="sch_netem"
 
 prepare() {
   mkdir -p "$DIR"
@@ -43,6 +50,18 @@ prepare() {
     done
   cp "$tree/lib/modules/$version"/modules.{builtin,builtin.modinfo,order} "$root/lib/modules/$version/"
   "$work/depmod" -b "$root" "$version"
+
+  local folder modules number file
+  for folder in lio netem; do
+    modules=$LIO_MODULES; [ $folder = lio ] || modules=$NETEM_MODULES
+    rm -rf "$DIR/$folder" "$work/$folder"; mkdir "$work/$folder"
+    number=10
+    for file in $(for module in $modules; do "$work/modprobe" -d "$tree" -S "$version" --show-depends "$module"; done |
+      awk '$1 == "insmod" && !seen[$2]++ { print $2 }'); do
+      cp "$file" "$work/$folder/$((number++))-${file##*/}"
+    done
+    mv "$work/$folder" "$DIR/$folder"
+  done
 
   for program in "$tree"/sbin/{iscsiadm,iscsid} /bin/kmod /sbin/{mkfs.ext4,e2fsck,dmsetup} /usr/bin/sg_rtpg; do
     cp -L "$program" "$root/sbin/"
@@ -86,9 +105,11 @@ INIT
 ready() { [ -s "$DIR/vmlinux" ] && [ -s "$DIR/initrd" ] && [ "$(cat "$DIR/modules" 2>&1)" = "$MODULES" ]; }
 
 case ${1:-} in
-  --prepare) ready || prepare; exit 0 ;;
+  --prepare) ready && [ -d "$DIR/lio" ] && [ -d "$DIR/netem" ] || prepare; exit 0 ;;
   --ready) ready; exit ;;
-  "") sed -n '2,13p' "$0"; exit 2 ;;
+  --lio) [ -d "$DIR/lio" ] && printf '%s\n' "$DIR"/lio/*; exit ;;
+  --netem) [ -d "$DIR/netem" ] && printf '%s\n' "$DIR"/netem/*; exit ;;
+  "") sed -n '2,18p' "$0"; exit 2 ;;
 esac
 ready || { echo "run $0 --prepare first" >&2; exit 125; }
 
@@ -100,11 +121,12 @@ for file; do cp -L "$file" "$run/add/"; done
 # Without "rep movsb" emulation copies in words instead of bytes.
 accel=(-accel tcg,thread=multi -cpu max,-erms,-fsrm)
 if [ -n "${BRUNT_GUEST_KVM:-}" ]; then accel=(-accel kvm -cpu host); fi
-status=0
+status=0 forward=
+for port in ${BRUNT_GUEST_PORTS:-}; do forward+=",hostfwd=tcp:127.0.0.1:$port-:$port"; done
 # no_timer_check: on a busy machine the guest's timer is late when the kernel tries it, which it takes for broken.
 timeout --foreground "${BRUNT_GUEST_SECONDS:-300}" qemu-system-x86_64 "${accel[@]}" -m 512 -smp 2 \
   -nodefaults -display none -no-reboot -kernel "$DIR/vmlinux" -initrd "$run/initrd" \
-  -netdev user,id=net -device virtio-net-pci,netdev=net,romfile= -device virtio-rng-pci \
+  -netdev "user,id=net$forward" -device virtio-net-pci,netdev=net,romfile= -device virtio-rng-pci \
   -chardev stdio,id=script,signal=off -serial "file:$run/console" -serial chardev:script \
   -append "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off nokaslr cryptomgr.notests audit=0" |
   tee "$run/out" | sed -u '/^guest-exit /d' || status=${PIPESTATUS[0]}
