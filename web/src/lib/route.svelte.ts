@@ -1,0 +1,58 @@
+// Which view the address names: `#/watch?run=3`. A link to a view is its address; the back button goes to the one before.
+
+export interface View {
+  name: 'watch' | 'compose' | 'results' | 'compare';
+  /** What follows in the path: the id of a result, or those of two. */
+  parts: string[];
+  query: URLSearchParams;
+}
+
+const NAMES: readonly string[] = ['watch', 'compose', 'results', 'compare'];
+
+function read(hash: string): View {
+  const [path = '', query = ''] = hash.replace(/^#\/?/, '').split('?', 2);
+  const [name = '', ...parts] = path.split('/').map(unescape);
+  return { name: NAMES.includes(name) ? (name as View['name']) : 'watch', parts, query: new URLSearchParams(query) };
+}
+
+function unescape(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+class Route {
+  view = $state.raw<View>(read(location.hash));
+
+  constructor() {
+    addEventListener('hashchange', () => (this.view = read(location.hash)));
+  }
+
+  /** The address of the view with another query. */
+  with(key: string, value: string | null): string {
+    const query = new URLSearchParams(this.view.query);
+    if (value) query.set(key, value);
+    else query.delete(key);
+    const text = query.toString();
+    return `${link(this.view.name, ...this.view.parts)}${text ? `?${text}` : ''}`;
+  }
+
+  /** Another query of the view, in place of the present one: the back button leaves the view. */
+  query(key: string, value: string | null): void {
+    history.replaceState(null, '', this.with(key, value));
+    this.view = read(location.hash);
+  }
+}
+
+export const route = new Route();
+
+/** The address of a view. */
+export function link(...parts: string[]): string {
+  return `#/${parts.map(encodeURIComponent).join('/')}`;
+}
+
+export function go(...parts: string[]): void {
+  location.hash = link(...parts);
+}
