@@ -2,16 +2,20 @@
 //! does nothing before a greeting, and what a host says of its clock gives bounds in their order or none.
 #![no_main]
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use brunt_core::Nanos;
-use brunt_host::{AgentSession, ClockTrack, HostNews, HostSession};
-use brunt_result::message::{Decoder, FromHost, ToHost};
+use brunt_host::{AgentAction, AgentSession, ClockTrack, HostNews, HostPart, HostSession};
+use brunt_probe::Probes;
+use brunt_result::message::{Assignment, Decoder, FromHost, HostFault, LoadStep, Secret, ToHost};
+use brunt_result::{Figures, OpKind};
 use libfuzzer_sys::fuzz_target;
 
 fn agent(step: usize, bytes: &[u8]) {
     let mut session = AgentSession::new(Duration::from_secs(1), Nanos(0));
     let (mut decoder, mut now, mut greeted) = (Decoder::default(), 0, false);
+    let mut faults = BTreeSet::new();
     for part in bytes.chunks(step) {
         decoder.push(part);
         now += 1;
@@ -21,6 +25,18 @@ fn agent(step: usize, bytes: &[u8]) {
                 Ok(action) => {
                     assert!(greeted || (is_greeting && action.is_none()));
                     greeted = true;
+                    match action {
+                        Some(AgentAction::Release) => session.released(),
+                        // Each number is given once until it is over.
+                        Some(AgentAction::PutFault(fault, _)) => {
+                            assert!(faults.insert(fault) && faults.len() <= 64)
+                        }
+                        Some(AgentAction::RemoveFault(fault)) => {
+                            assert!(faults.remove(&fault));
+                            session.fault_over(fault);
+                        }
+                        _ => {}
+                    }
                     assert_eq!(session.deadline(), Nanos(now).after(Duration::from_secs(1)));
                 }
                 Err(_) => {
@@ -32,10 +48,37 @@ fn agent(step: usize, bytes: &[u8]) {
     }
 }
 
+fn assignment() -> Assignment {
+    Assignment {
+        run: 1,
+        seed: 1,
+        first_worker: 0,
+        workers_of_all: 2,
+        kind: "block".into(),
+        load: String::new(),
+        member: String::new(),
+        step: LoadStep::Run,
+        target: Secret("memory:1MiB".into()),
+        overwrite: false,
+        journals: false,
+        joined: Vec::new(),
+    }
+}
+
 fn controller(step: usize, bytes: &[u8]) {
     let mut session = HostSession::default();
     let (mut decoder, mut track, mut now) = (Decoder::default(), ClockTrack::default(), 1_000);
-    session.watch(100, Vec::new());
+    session.watch("host", &Probes::default());
+    session.put_fault(0, HostFault::Memory { bytes: 1 });
+    session.put_fault(1, HostFault::Cpu { share: 0.5, cores: vec![0] });
+    session.remove_fault(1);
+    session.ask_bridge();
+    session.prepare(
+        assignment(),
+        HostPart { workers: 2, first_worker: 0, kinds: vec![OpKind::Read], records: true, journals: true },
+    );
+    let (mut waits, mut journals) = (0, 0);
+    let mut figures = Figures::of_kinds(&[OpKind::Read]);
     for part in bytes.chunks(step) {
         decoder.push(part);
         now += 1_000;
@@ -47,6 +90,26 @@ fn controller(step: usize, bytes: &[u8]) {
                 Ok(HostNews::Clock { monotonic, wall }) => {
                     let _ = (track.add(monotonic), track.add(wall));
                 }
+                // What is passed on can be added up.
+                Ok(HostNews::Interval(_, interval)) => figures.merge(&interval.figures),
+                Ok(HostNews::Ended(_, outcome)) => figures.merge(&outcome.figures),
+                Ok(HostNews::Recorded(end)) => {
+                    waits = end.kept;
+                    session.more_requests();
+                }
+                Ok(HostNews::Requests(requests)) => {
+                    waits = waits.checked_sub(requests.len() as u64).expect("not more than it has");
+                    session.more_requests();
+                }
+                Ok(HostNews::Journals(lengths)) => {
+                    journals = lengths.iter().map(|length| u128::from(*length)).sum();
+                    session.more_journal();
+                }
+                Ok(HostNews::Journal(worker, bytes)) => {
+                    assert!(worker < 2);
+                    journals = journals.checked_sub(bytes.len() as u128).expect("not more than it has");
+                    session.more_journal();
+                }
                 Ok(_) => {}
                 Err(_) => return,
             }
@@ -54,7 +117,11 @@ fn controller(step: usize, bytes: &[u8]) {
     }
     if let Some(estimate) = track.estimate(Nanos(now)) {
         assert!(estimate.offset.low <= estimate.offset.high, "{estimate:?}");
-        let _ = (estimate.offset.error(), estimate.offset.to_ours(Nanos(now)), estimate.offset.to_theirs(Nanos(0)));
+        let _ = (
+            estimate.offset.error(),
+            estimate.offset.to_ours(Nanos(now)),
+            estimate.offset.to_theirs(Nanos(0)),
+        );
     }
 }
 

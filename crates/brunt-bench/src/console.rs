@@ -30,3 +30,17 @@ impl dyn Console + '_ {
         self.print_object(value);
     }
 }
+
+/// A console that nobody reads.
+#[cfg(test)]
+pub(crate) struct Unread;
+
+#[cfg(test)]
+impl Console for Unread {
+    fn print_line(&self, _: &dyn Display) {}
+    fn print_note(&self, _: &dyn Display) {}
+    fn print_object(&self, _: &Value) {}
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+}

@@ -1,5 +1,6 @@
 //! fio as a contestant: its version, and a run with its answer. Used by the benches that measure against it.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -17,12 +18,30 @@ pub fn version() -> Result<String, BenchError> {
     })
 }
 
+/// Whether fio is there and has an engine.
+pub fn has_engine(name: &str) -> bool {
+    let engines = Command::new("fio").arg("--enghelp").output();
+    engines.is_ok_and(|said| {
+        String::from_utf8_lossy(&said.stdout).split_whitespace().any(|engine| engine == name)
+    })
+}
+
 /// Runs one job and gives what fio says of it.
 ///
 /// # Errors
 /// fio cannot be run, or its answer is no JSON.
 pub fn run(arguments: &[String]) -> Result<Value, BenchError> {
-    let said = Command::new("fio").args(["--name=x", "--output-format=json"]).args(arguments).output();
+    run_with(arguments, &[])
+}
+
+/// The same with variables of its environment.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_with(arguments: &[String], environment: &[(&str, &Path)]) -> Result<Value, BenchError> {
+    let mut fio = Command::new("fio");
+    fio.args(["--name=x", "--output-format=json"]).args(arguments).envs(environment.iter().copied());
+    let said = fio.output();
     let said = said.map_err(|error| BenchError::failed(format!("cannot run fio: {error}")))?;
     let text = String::from_utf8_lossy(&said.stdout);
     // Warnings may come before the answer.

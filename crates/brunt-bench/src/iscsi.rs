@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::bare::{self, PayloadDirection};
 use super::drive;
 use super::peers::{self, Medium, Tgt, TgtTuning};
-use super::sample::{RunSample, median, process_cpu};
+use super::sample::{RunSample, extremes, median, process_cpu};
 use crate::{BenchError, BenchResult, Console};
 
 /// Measure target and initiator on loopback beside tgt, iperf3 and a bare TCP pair
@@ -362,7 +362,7 @@ fn report(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>], out
         let target = each(|s| s.target_cpu.map(|cpu| cpu.as_secs_f64() * 1e6));
         let calls = each(|s| s.client_calls.map(|calls| calls as f64));
         let rate = median(&rates);
-        let (low, high) = rates.iter().fold((f64::MAX, 0f64), |(low, high), &r| (low.min(r), high.max(r)));
+        let (low, high) = extremes(&rates);
         let show = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.2}"));
         output.line(format!(
             "  {:<34} {:>9.0} {:>17} {:>9.0} {:>6} {:>6} {:>6}",

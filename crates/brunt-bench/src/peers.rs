@@ -34,6 +34,11 @@ pub fn free_port() -> io::Result<u16> {
 pub struct Guarded(Child);
 
 impl Guarded {
+    /// This child.
+    pub fn of(child: Child) -> Guarded {
+        Guarded(child)
+    }
+
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.0.id()

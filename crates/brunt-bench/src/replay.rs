@@ -1,6 +1,6 @@
 //! Does a replay keep a trace's times, and what does it cost? Requests at equal gaps into a null device: Brunt's replay,
-//! fio's `read_iolog`, and a bare loop that does nothing but watch the clock, in turns. Then the same trace as fast as
-//! possible next to the synthetic load engine.
+//! fio's `read_iolog`, a bare loop that does nothing but watch the clock, and replayers that the user names, in turns. Then
+//! the same trace as fast as possible next to the synthetic load engine.
 //!
 //! The bare loop says what the machine allows at that moment: where it is late, somebody else had the core.
 
@@ -22,6 +22,7 @@ use brunt_trace::{BlockRequest, TraceOp};
 use serde_json::{Value, json};
 
 use super::sample::{median, memory_peak};
+use crate::replay_peers::{KeptTimes, PeerReplayer};
 use crate::scratch::Scratch;
 use crate::trace_file::{VSCSI, write_trace};
 use crate::{BenchError, BenchResult, Console, fio};
@@ -46,15 +47,29 @@ pub struct ReplayBench {
     pub fast_requests: u32,
     /// Runs of each side; under 4 the ratio's interval is wide
     pub rounds: u32,
+    /// The command line that starts blkreplay
+    pub blkreplay: Option<String>,
+    /// The command line that starts hfplayer
+    pub hfplayer: Option<String>,
 }
 
-/// How one run kept its times.
-struct Kept {
-    /// Of the time between the first and the last request.
-    drift: f64,
-    p50_us: Option<f64>,
-    p99_us: Option<f64>,
-    max_us: Option<f64>,
+/// Who keeps the times.
+enum Side<'a> {
+    Bare,
+    Ours(&'a Path),
+    Fio(&'a Path),
+    Peer(PeerReplayer),
+}
+
+impl Side<'_> {
+    fn name(&self) -> &'static str {
+        match self {
+            Side::Bare => "bare clock loop",
+            Side::Ours(_) => "brunt replay",
+            Side::Fio(_) => "fio read_iolog",
+            Side::Peer(peer) => peer.name,
+        }
+    }
 }
 
 impl ReplayBench {
@@ -77,7 +92,15 @@ impl ReplayBench {
         if fio.is_none() {
             output.note("fio is not installed, so nothing is compared with it: apt-get install fio");
         }
-        let times = self.times(output, &even, fio.as_ref().map(|_| iolog.as_path()))?;
+        let mut sides = vec![Side::Bare, Side::Ours(&even)];
+        sides.extend(fio.is_some().then_some(Side::Fio(&iolog)));
+        let blkreplay = self.blkreplay.as_deref().map(PeerReplayer::blkreplay).transpose()?;
+        let hfplayer = self.hfplayer.as_deref().map(PeerReplayer::hfplayer).transpose()?;
+        for peer in blkreplay.into_iter().chain(hfplayer) {
+            peer.prepare(&scratch, SPAN_BYTES, reads(self.requests, self.gap_us))?;
+            sides.push(Side::Peer(peer));
+        }
+        let times = self.times(output, &scratch, &sides)?;
         let rates = self.rates(output, &fast)?;
         let peak = memory_peak();
         if let Some(bytes) = peak {
@@ -90,52 +113,61 @@ impl ReplayBench {
         Ok(())
     }
 
-    fn times(&self, output: &dyn Console, even: &Path, iolog: Option<&Path>) -> Result<Value, BenchError> {
-        let mut sides: [(&str, Vec<Kept>); 3] =
-            [("bare clock loop", Vec::new()), ("brunt replay", Vec::new()), ("fio read_iolog", Vec::new())];
-        let count = if iolog.is_some() { 3 } else { 2 };
-        for (side, _) in interleaved(count, self.rounds as usize, 1) {
+    fn times(&self, output: &dyn Console, scratch: &Scratch, sides: &[Side]) -> Result<Value, BenchError> {
+        let mut kept: Vec<Vec<KeptTimes>> = sides.iter().map(|_| Vec::new()).collect();
+        for (side, _) in interleaved(sides.len(), self.rounds as usize, 1) {
             if output.is_interrupted() {
                 return Err(BenchError::failed("interrupted"));
             }
-            let kept = match (side, iolog) {
-                (0, _) => self.bare(),
-                (2, Some(iolog)) => self.fio(iolog)?,
-                _ => self.ours(even)?,
-            };
-            sides[side].1.push(kept);
+            kept[side].push(match &sides[side] {
+                Side::Bare => self.bare(),
+                Side::Ours(trace) => self.ours(trace)?,
+                Side::Fio(iolog) => self.fio(iolog)?,
+                Side::Peer(peer) => peer.turn(scratch, self.requests, self.span(), output)?,
+            });
         }
         output.line(format_args!(
             "{} reads of 4 KiB, {} µs apart, into a null device",
             self.requests, self.gap_us
         ));
         output.line(
-            "                      drift   p50 us   p99 us   max us   of issue errors (medians of runs)",
+            "                      drift   p50 us   p99 us   max us   of issue errors, reordered (medians of runs)",
         );
         let mut answers = Vec::new();
-        for (name, runs) in sides.iter().filter(|(_, runs)| !runs.is_empty()) {
-            let middle = |get: &dyn Fn(&Kept) -> Option<f64>| {
+        for (side, runs) in sides.iter().zip(&kept) {
+            let middle = |get: &dyn Fn(&KeptTimes) -> Option<f64>| {
                 let values: Vec<f64> = runs.iter().filter_map(get).collect();
                 (!values.is_empty()).then(|| median(&values))
             };
-            let drift = middle(&|run| Some(run.drift)).unwrap_or(f64::NAN);
+            let (name, drift) = (side.name(), middle(&|run| Some(run.drift)).unwrap_or(f64::NAN));
             let errors = [middle(&|run| run.p50_us), middle(&|run| run.p99_us), middle(&|run| run.max_us)];
             let shown = errors.map(|error| error.map_or("-".into(), |us| format!("{us:.1}")));
+            let reordered = middle(&|run| run.reordered.map(|requests| requests as f64));
             let [p50, p99, max] = &shown;
-            output.line(format_args!("  {name:<15} {:>9.4} % {p50:>7} {p99:>8} {max:>8}", drift * 100.0));
+            output.line(format_args!(
+                "  {name:<15} {:>9.4} % {p50:>7} {p99:>8} {max:>8} {:>9}",
+                drift * 100.0,
+                reordered.map_or("-".into(), |requests| format!("{requests:.0}"))
+            ));
             answers.push(json!({
                 "who": name,
                 "drift": runs.iter().map(|run| run.drift).collect::<Vec<f64>>(),
                 "issue_error_p50_us": errors[0],
                 "issue_error_p99_us": errors[1],
                 "issue_error_max_us": errors[2],
+                "reordered": reordered,
             }));
         }
         Ok(answers.into())
     }
 
+    /// From the first request to the last.
+    fn span(&self) -> Duration {
+        Duration::from_micros(u64::from(self.requests - 1) * u64::from(self.gap_us))
+    }
+
     /// The same times, kept by a loop that does nothing else.
-    fn bare(&self) -> Kept {
+    fn bare(&self) -> KeptTimes {
         let (mut errors, gap) = (Histogram::new(), u64::from(self.gap_us) * 1000);
         let start = Clock::Monotonic.now().after(Duration::from_millis(2));
         let (mut first, mut last) = (0, 0);
@@ -152,28 +184,30 @@ impl ReplayBench {
         }
         let us = |percent| errors.percentile(percent).map(|nanos| nanos.0 as f64 / 1e3);
         let span = (u64::from(self.requests) - 1) * gap;
-        Kept {
+        KeptTimes {
             drift: (last as f64 - first as f64) / span as f64,
             p50_us: us(50.0),
             p99_us: us(99.0),
             max_us: errors.max().map(|nanos| nanos.0 as f64 / 1e3),
+            reordered: None,
         }
     }
 
-    fn ours(&self, trace: &Path) -> Result<Kept, BenchError> {
+    fn ours(&self, trace: &Path) -> Result<KeptTimes, BenchError> {
         let (_, fidelity) = replayed(trace, ReplayTiming::Trace)?;
         let error = fidelity.issue_error.as_ref();
-        Ok(Kept {
+        Ok(KeptTimes {
             drift: fidelity.drift.unwrap_or(f64::NAN),
             p50_us: error.map(|error| error.p50_us),
             p99_us: error.map(|error| error.p99_us),
             max_us: error.map(|error| error.max_us),
+            reordered: Some(fidelity.reordered),
         })
     }
 
     /// fio says how long it took, not when it sent what.
-    fn fio(&self, iolog: &Path) -> Result<Kept, BenchError> {
-        let span_s = (f64::from(self.requests) - 1.0) * f64::from(self.gap_us) / 1e6;
+    fn fio(&self, iolog: &Path) -> Result<KeptTimes, BenchError> {
+        let span_s = self.span().as_secs_f64();
         let limit = (span_s.ceil() as u32).saturating_mul(FIO_TIMES_MAX).max(10);
         let answer = fio::run(&[
             "--ioengine=null".to_string(),
@@ -182,7 +216,8 @@ impl ReplayBench {
         ])?;
         let took_ms = answer["read"]["runtime"].as_f64();
         let took_ms = took_ms.ok_or_else(|| BenchError::failed("fio says no runtime"))?;
-        Ok(Kept { drift: took_ms / 1e3 / span_s - 1.0, p50_us: None, p99_us: None, max_us: None })
+        let drift = took_ms / 1e3 / span_s - 1.0;
+        Ok(KeptTimes { drift, p50_us: None, p99_us: None, max_us: None, reordered: None })
     }
 
     fn rates(&self, output: &dyn Console, fast: &Path) -> Result<Value, BenchError> {

@@ -65,6 +65,11 @@ pub fn median(values: &[f64]) -> f64 {
     if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
 }
 
+/// The least and the most.
+pub fn extremes(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::MAX, 0.0), |(least, most), value| (value.min(least), value.max(most)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

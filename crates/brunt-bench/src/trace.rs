@@ -176,6 +176,37 @@ impl TraceBench {
         all
     }
 
+    /// Reads the trace in turns; seconds of each contestant. A peer that fails is left out: what it cannot read is no reason to
+    /// keep the other figures back.
+    fn turns<'a>(
+        &self,
+        output: &dyn Console,
+        subject: &TraceSubject,
+        contestants: &'a [Contestant],
+    ) -> Result<(Vec<&'a Contestant>, Vec<Vec<f64>>), BenchError> {
+        let mut seconds = vec![Some(Vec::new()); contestants.len()];
+        for (index, _) in interleaved(contestants.len(), self.rounds as usize, 1) {
+            if output.is_interrupted() {
+                return Err(BenchError::failed("interrupted"));
+            }
+            let (contestant, Some(took)) = (&contestants[index], &mut seconds[index]) else { continue };
+            let began = Instant::now();
+            match &contestant.command {
+                None => read(subject)?,
+                Some(command) => {
+                    if let Err(error) = run(contestant.name, command) {
+                        output.note(format_args!("{}: left out, {error}", subject.format.name));
+                        seconds[index] = None;
+                        continue;
+                    }
+                }
+            }
+            took.push((began.elapsed().as_secs_f64() - contestant.idle).max(1e-6));
+        }
+        let there = contestants.iter().zip(seconds);
+        Ok(there.filter_map(|(contestant, took)| Some((contestant, took?))).unzip())
+    }
+
     fn measure(
         &self,
         output: &dyn Console,
@@ -183,19 +214,8 @@ impl TraceBench {
         contestants: &[Contestant],
         judged: &mut Vec<Judged>,
     ) -> Result<Value, BenchError> {
-        let mut seconds = vec![Vec::new(); contestants.len()];
-        for (index, _) in interleaved(contestants.len(), self.rounds as usize, 1) {
-            if output.is_interrupted() {
-                return Err(BenchError::failed("interrupted"));
-            }
-            let began = Instant::now();
-            match &contestants[index].command {
-                None => read(subject)?,
-                Some(command) => run(contestants[index].name, command)?,
-            }
-            seconds[index].push((began.elapsed().as_secs_f64() - contestants[index].idle).max(1e-6));
-        }
         let name = subject.format.name;
+        let (contestants, seconds) = self.turns(output, subject, contestants)?;
         // Of several awks, the fastest is the one to beat.
         let awks = contestants.iter().zip(&seconds).filter(|(contestant, _)| contestant.is_awk());
         let fastest_awk = awks.min_by(|(_, a), (_, b)| median(a).total_cmp(&median(b)));

@@ -202,7 +202,8 @@ fn head_bytes(format: &Format) -> usize {
         let whole = *head == 0 || !ends_line || example[*head - 1] == b'\n';
         whole && decoded(format, &[example, &example[*head..]].concat()) == (once * 2, 0)
     };
-    (0..example.len()).find(fits).expect("an example has rows")
+    // The last such place: a line of names between rows is passed over, so it might as well be repeated, but not for others.
+    (0..example.len()).rev().find(fits).expect("an example has rows")
 }
 
 /// Writes the rows of the example until there are so many requests; says how many there are.

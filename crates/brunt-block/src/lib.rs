@@ -14,15 +14,20 @@
 
 pub mod attempts;
 pub mod backends;
+#[allow(unsafe_code, reason = "a read of the ring into memory of the bell")]
+pub mod bell;
 #[allow(unsafe_code, reason = "page-aligned memory that is handed to the kernel and back")]
 pub mod buffer;
+pub mod comeback;
 pub mod congestion;
 pub mod control;
 pub mod device;
+pub mod dial;
 pub mod error;
 pub mod layers;
 pub mod open;
 mod open_error;
+pub mod reception;
 #[allow(unsafe_code, reason = "the entries and registrations of io_uring")]
 pub mod ring;
 pub mod signature;
@@ -34,7 +39,9 @@ pub mod stream;
 pub mod table;
 pub mod turn;
 
+pub use bell::Bell;
 pub use buffer::{Buf, BufPool};
+pub use comeback::{Comeback, ReconnectError, Returning, least_busy};
 pub use congestion::{Congestion, CongestionError};
 pub use control::{Controllable, Handles};
 pub use device::{Backend, Completion, Device, DeviceInfo, Health, Inline, MediumLook, Op, Request};

@@ -4,8 +4,9 @@
 //! The rule: an option that nothing consumes is an error, so that a misspelt one is never ignored.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use brunt_core::units::parse_size;
+use brunt_core::units::{format_duration, parse_duration, parse_size};
 
 use crate::Backend;
 pub use crate::open_error::OpenError;
@@ -44,6 +45,9 @@ pub struct Foreseen {
     pub read_only: bool,
 }
 
+/// Puts a layer on a backend, configured by its option's value.
+pub type Wrap = fn(Arc<dyn Backend>, &str) -> Opened;
+
 /// One kind of layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerEntry {
@@ -54,7 +58,21 @@ pub struct LayerEntry {
     /// A value of the option that works.
     pub example: &'static str,
     /// Puts it on a backend, configured by the option's value.
-    pub wrap: fn(Arc<dyn Backend>, &str) -> Opened,
+    pub wrap: Wrap,
+    /// The same on a stand-in for a backend that is not opened: finds mistakes, and opens nothing. `None` where `wrap`
+    /// opens nothing either.
+    pub foresee: Option<Wrap>,
+    /// The file that it opens for this value, if it opens one: a [`Permit`] is asked for it as for a `file:`.
+    pub file: Option<fn(&str) -> &str>,
+}
+
+/// Says what may be opened for somebody else. Asked for each device, also for those within others.
+pub trait Permit: std::fmt::Debug + Send + Sync {
+    /// Whether a device of this backend may be opened, named by what stands behind the colon.
+    ///
+    /// # Errors
+    /// It may not: [`OpenError::NotAllowed`], or what kept it from being found out.
+    fn check(&self, backend: &str, argument: &str) -> Result<(), OpenError>;
 }
 
 /// What can be opened: backends, the one that a plain path means, and layers.
@@ -63,6 +81,8 @@ pub(crate) struct Tables {
     pub backends: Vec<BackendEntry>,
     pub path: Option<BackendEntry>,
     pub layers: &'static [LayerEntry],
+    /// Who is asked first; `None`: everything may be opened.
+    pub permit: Option<Arc<dyn Permit>>,
 }
 
 /// The `key=value` pairs of a URL; who knows a key takes it, what is left is an error.
@@ -140,6 +160,30 @@ impl UrlOptions {
         self.take(key).map(|value| Ok(parse_size(&value)?)).transpose()
     }
 
+    /// A number between two others.
+    ///
+    /// # Errors
+    /// It is none, or not between them.
+    pub fn number(&mut self, key: &str, default: u64, min: u64, max: u64) -> Result<u64, OpenError> {
+        let Some(value) = self.take(key) else { return Ok(default) };
+        match value.parse() {
+            Ok(number) if (min..=max).contains(&number) => Ok(number),
+            _ => Err(bad_value(key, &value, &format!("write a number from {min} to {max}"))),
+        }
+    }
+
+    /// A time from `min` on.
+    ///
+    /// # Errors
+    /// It is none, or shorter.
+    pub fn time(&mut self, key: &str, default: Duration, min: Duration) -> Result<Duration, OpenError> {
+        let Some(value) = self.take(key) else { return Ok(default) };
+        match parse_duration(&value)? {
+            time if time >= min => Ok(time),
+            _ => Err(bad_value(key, &value, &format!("write a time of at least {}", format_duration(min)))),
+        }
+    }
+
     /// The option `block`: a logical block of 512 or 4096 bytes.
     ///
     /// # Errors
@@ -156,6 +200,20 @@ impl UrlOptions {
 
 pub(crate) fn bad_value(option: &str, value: &str, wanted: &str) -> OpenError {
     OpenError::BadValue { option: option.to_string(), value: value.to_string(), wanted: wanted.to_string() }
+}
+
+/// Reads `host[:port]` or `[v6][:port]`. The port is not 0.
+pub fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
+    let (host, rest) = match text.strip_prefix('[') {
+        Some(text) => text.split_once(']')?,
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let port = match rest.strip_prefix(':') {
+        Some(port) => port.parse().ok().filter(|port| *port > 0)?,
+        None if rest.is_empty() => default_port,
+        None => return None,
+    };
+    (!host.is_empty()).then(|| (host.to_string(), port))
 }
 
 /// What stands before a URL's options, and they.
@@ -221,6 +279,14 @@ pub(crate) fn parse<'a>(
 /// See [`OpenError`].
 pub(crate) fn open_within(text: &str, tables: &Tables, read_only: bool, nesting: u32) -> Opened {
     let Parsed { entry, argument, mut options, layers } = parse(text, tables, read_only, nesting)?;
+    if let Some(permit) = &tables.permit {
+        permit.check(entry.name, argument)?;
+        for (layer, value) in &layers {
+            if let Some(file) = layer.file {
+                permit.check("file", file(value))?;
+            }
+        }
+    }
     let mut backend = (entry.open)(argument, &mut options)?;
     assert!(options.pairs.is_empty(), "{} lists an option that it does not take: {options:?}", entry.name);
     for (layer, value) in layers {

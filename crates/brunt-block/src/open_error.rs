@@ -72,6 +72,14 @@ pub enum OpenError {
     /// It can be opened, but not so: the text, or the file it names, is wrong.
     #[error("{0}")]
     Refused(String),
+    /// Whoever opens it for somebody else may not.
+    #[error("'{device}' is not among what may be opened here ({allowed})")]
+    NotAllowed {
+        /// As its backend and its argument name it.
+        device: String,
+        /// What is.
+        allowed: String,
+    },
     /// The part of a URL that only its own backend understands is wrong.
     #[error("{source}; {advice}")]
     Url {

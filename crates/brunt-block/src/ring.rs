@@ -667,6 +667,22 @@ pub struct Waker {
 }
 
 impl Waker {
+    /// A counter of its own, for whoever reads it.
+    pub(crate) fn new() -> io::Result<Waker> {
+        // SAFETY: plain system call; the result is checked before it is owned.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        Ok(Waker { fd: Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }) })
+    }
+
+    /// The counter, for a read on the ring.
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
     /// Wakes the ring; several calls before it looks count as one.
     pub fn wake(&self) {
         // A full counter means that it has been woken already.
@@ -683,13 +699,7 @@ impl Waker {
 
 impl Wake {
     fn new() -> io::Result<Wake> {
-        // SAFETY: plain system call; the result is checked before it is owned.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a fresh descriptor that nobody else owns.
-        let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        let Waker { fd } = Waker::new()?;
         Ok(Wake { fd, count: Box::default(), armed: Cell::new(false), woken: Cell::new(false) })
     }
 }

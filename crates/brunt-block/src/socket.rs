@@ -1,16 +1,143 @@
-//! Socket options of devices and servers: kernel buffer sizes for each direction, and TCP_NODELAY. The iSCSI
+//! Connected sockets, TCP or of the Unix domain, and their options in devices and servers: kernel buffer sizes for each direction, and TCP_NODELAY. The iSCSI
 //! paper varies the buffer sizes (Figures 4 and 5 against 6 and 7).
 //!
 //! The rule: the requested settings are in effect, or the difference is reported: if the kernel grants less,
 //! a note is printed with the results.
 
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use rustix::net::sockopt;
 
 use crate::congestion::Congestion;
 use crate::open::{OpenError, UrlOptions};
+
+/// A connected stream socket.
+#[derive(Debug)]
+pub enum Socket {
+    /// TCP.
+    Tcp(TcpStream),
+    /// A socket of the Unix domain.
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// The TCP socket, if it is one.
+    pub fn as_tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Socket::Tcp(socket) => Some(socket),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// Another handle on it.
+    ///
+    /// # Errors
+    /// No descriptor is to be had.
+    pub fn try_clone(&self) -> io::Result<Socket> {
+        Ok(match self {
+            Socket::Tcp(socket) => socket.try_clone()?.into(),
+            Socket::Unix(socket) => socket.try_clone()?.into(),
+        })
+    }
+
+    /// TCP_NODELAY; a Unix socket has no delay to begin with.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_nodelay(&self, no_delay: bool) -> io::Result<()> {
+        self.as_tcp().map_or(Ok(()), |socket| socket.set_nodelay(no_delay))
+    }
+
+    /// Whether calls return instead of waiting.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => socket.set_nonblocking(nonblocking),
+            Socket::Unix(socket) => socket.set_nonblocking(nonblocking),
+        }
+    }
+
+    /// Limits of a blocking read and of a blocking write; `None`: none.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => {
+                socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit))
+            }
+            Socket::Unix(socket) => {
+                socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit))
+            }
+        }
+    }
+
+    /// Ends one or both directions.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => socket.shutdown(how),
+            Socket::Unix(socket) => socket.shutdown(how),
+        }
+    }
+}
+
+impl From<TcpStream> for Socket {
+    fn from(socket: TcpStream) -> Socket {
+        Socket::Tcp(socket)
+    }
+}
+
+impl From<UnixStream> for Socket {
+    fn from(socket: UnixStream) -> Socket {
+        Socket::Unix(socket)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(socket) => socket.as_fd(),
+            Socket::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+impl Read for &Socket {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => (&mut &*socket).read(bytes),
+            Socket::Unix(socket) => (&mut &*socket).read(bytes),
+        }
+    }
+}
+
+impl Write for &Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => (&mut &*socket).write(bytes),
+            Socket::Unix(socket) => (&mut &*socket).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Options of a socket; the default leaves the kernel's own buffers, which grow as needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +189,11 @@ impl SocketOptions {
         Ok(SocketOptions { send_buffer_bytes, receive_buffer_bytes, no_delay, congestion })
     }
 
-    /// Sets them.
+    /// Sets them on a TCP socket.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn apply(&self, socket: &TcpStream) -> io::Result<()> {
+    pub fn apply(&self, socket: &impl AsFd) -> io::Result<()> {
         if let Some(bytes) = self.send_buffer_bytes {
             sockopt::set_socket_send_buffer_size(socket, bytes)?;
         }
@@ -76,11 +203,11 @@ impl SocketOptions {
         if let Some(congestion) = self.congestion {
             congestion.set_on(socket).map_err(io::Error::other)?;
         }
-        socket.set_nodelay(self.no_delay)
+        Ok(sockopt::set_tcp_nodelay(socket, self.no_delay)?)
     }
 
     /// Which congestion control the socket uses, and whether that was asked for; for the facts of a device.
-    pub fn congestion_fact(&self, socket: &TcpStream) -> Option<String> {
+    pub fn congestion_fact(&self, socket: &impl AsFd) -> Option<String> {
         let used = Congestion::of(socket).ok()?;
         Some(match self.congestion {
             Some(_) => format!("TCP congestion control {used}, as the URL says"),
@@ -89,7 +216,7 @@ impl SocketOptions {
     }
 
     /// What the kernel made of them, where that is not what was asked for; for the notes of a device.
-    pub fn complaint(&self, socket: &TcpStream) -> Option<String> {
+    pub fn complaint(&self, socket: &impl AsFd) -> Option<String> {
         // The kernel reports twice what it was given (socket(7)).
         let granted = |asked: Option<usize>, got: io::Result<usize>| {
             let (asked, got) = (asked?, got.ok()? / 2);

@@ -15,9 +15,11 @@
 use std::sync::Arc;
 
 use crate::backends::{array, file, join, memory, null, tcp};
-use crate::layers::{delayed, fault, retry};
+use crate::layers::{delayed, fault, retry, stics};
 use crate::open::{self, Parsed, Tables};
-pub use crate::open::{BackendEntry, Foreseen, LayerEntry, NESTING_MAX, OpenError, Opened, UrlOptions};
+pub use crate::open::{
+    BackendEntry, Foreseen, LayerEntry, NESTING_MAX, OpenError, Opened, Permit, UrlOptions,
+};
 use crate::{Backend, DeviceInfo};
 
 /// All backends of this crate. Others ([`open_url_with`]) come from the crates above.
@@ -29,6 +31,7 @@ pub static LAYERS: &[LayerEntry] = &[
     delayed::ENTRY,
     fault::ENTRY,
     retry::ENTRY,
+    stics::ENTRY,
     #[cfg(test)]
     crate::layers::budget::ENTRY,
 ];
@@ -36,9 +39,13 @@ pub static LAYERS: &[LayerEntry] = &[
 /// All that can be opened and stacked, for a command's help; `more` as for [`open_url_with`].
 pub fn help(more: &[BackendEntry]) -> String {
     let mut text = String::from("Devices (options follow ? as key=value, joined by &):");
+    let mut listed: &[(&str, &str)] = &[];
     for entry in BACKENDS.iter().chain(more) {
         text += &format!("\n  {}\n      {}", entry.example, entry.help);
-        for (key, help) in entry.options {
+        // Kinds that share their options stand together, and the first has the list.
+        let options = if std::ptr::eq(entry.options, listed) { &[] } else { entry.options };
+        listed = entry.options;
+        for (key, help) in options {
             text += &format!("\n      {key}: {help}");
         }
     }
@@ -66,6 +73,19 @@ pub fn open_url_with(text: &str, more: &[BackendEntry], read_only: bool) -> Open
     open::open_within(text, &tables(more), read_only, 0)
 }
 
+/// The same for somebody else: nothing is opened, not even a device within another, that `permit` does not allow.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn open_url_permitted(
+    text: &str,
+    more: &[BackendEntry],
+    read_only: bool,
+    permit: Arc<dyn Permit>,
+) -> Opened {
+    open::open_within(text, &Tables { permit: Some(permit), ..tables(more) }, read_only, 0)
+}
+
 /// What can be said of a URL without opening what it names or asking anybody: mistakes in its text, and the size of
 /// its device where that is known. What is not known yet is taken to be as good as it may be.
 ///
@@ -78,7 +98,7 @@ pub fn foresee_url_with(text: &str, more: &[BackendEntry]) -> Result<Option<Devi
     let mut stand_in: Arc<dyn Backend> =
         Arc::new(null::NullBackend::new(known.size_bytes, known.block_bytes));
     for (layer, value) in layers {
-        stand_in = (layer.wrap)(stand_in, &value)?;
+        stand_in = layer.foresee.unwrap_or(layer.wrap)(stand_in, &value)?;
     }
     let (name, info) = (text.trim().to_string(), stand_in.info().clone());
     Ok(Some(DeviceInfo { name, read_only: info.read_only || known.read_only, ..info }))
@@ -86,13 +106,52 @@ pub fn foresee_url_with(text: &str, more: &[BackendEntry]) -> Result<Option<Devi
 
 fn tables(more: &[BackendEntry]) -> Tables {
     let backends = BACKENDS.iter().chain(more).copied().collect();
-    Tables { backends, path: Some(file::ENTRY), layers: LAYERS }
+    Tables { backends, path: Some(file::ENTRY), layers: LAYERS, permit: None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    /// Allows memory and arrays only.
+    #[derive(Debug)]
+    struct MemoryOnly;
+    impl Permit for MemoryOnly {
+        fn check(&self, backend: &str, argument: &str) -> Result<(), OpenError> {
+            match backend {
+                "memory" | "array" => Ok(()),
+                _ => Err(OpenError::NotAllowed {
+                    device: format!("{backend}:{argument}"),
+                    allowed: "memory:".into(),
+                }),
+            }
+        }
+    }
+
+    /// A device within another is asked about like any other, however it is written.
+    #[test]
+    fn what_is_not_allowed_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("made");
+        let made = format!("{}?size=1MiB&create=yes", file.display());
+        let open = |url: &str| open_url_permitted(url, &[], false, Arc::new(MemoryOnly));
+        assert!(open("memory:1MiB?fault=off").is_ok());
+        assert!(open("array:raid1,[memory:1MiB],[memory:1MiB]").is_ok());
+        for url in [
+            "null:1MiB".to_string(),
+            made.clone(),
+            format!("file:{made}"),
+            format!("array:raid1,[memory:1MiB],[{made}]"),
+            format!("array:raid0,[array:raid1,[memory:1MiB],[{made}]],[memory:1MiB]"),
+        ] {
+            assert!(matches!(open(&url), Err(OpenError::NotAllowed { .. })), "{url}");
+        }
+        assert!(!file.exists(), "a file that may not be opened is not made either");
+        let url = format!("memory:1MiB?stics={}", file.display());
+        let error = open_url_permitted(&url, &[], false, Arc::new(MemoryOnly)).err().expect("refused");
+        assert!(matches!(error, OpenError::NotAllowed { .. }) && !file.exists(), "a layer's file: {error}");
+    }
 
     /// Every line of the help can be used.
     #[test]
@@ -119,7 +178,11 @@ mod tests {
         for layer in LAYERS {
             assert!(names.insert(layer.name), "{} is there twice", layer.name);
             assert!(!layer.help.is_empty() && !layer.help.contains('\n'));
-            let backend = open_url(&format!("null:1MiB?{}={}", layer.name, layer.example)).unwrap();
+            let example = layer.example.replace("/tmp", folder.path().to_str().unwrap());
+            let url = format!("null:1MiB?{}={example}", layer.name);
+            foresee_url_with(&url, &[]).unwrap().expect("its size is in its URL");
+            assert!(layer.file.is_none_or(|file| !std::path::Path::new(file(&example)).exists()), "{url}");
+            let backend = open_url(&url).unwrap();
             assert!(matches!(backend.inline(), crate::Inline::No), "data must not pass {} by", layer.name);
         }
     }

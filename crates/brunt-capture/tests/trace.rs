@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -191,7 +191,14 @@ fn several_parsers_write_one_trace() {
             rows
         };
         // What more than one parser tells.
-        let told_again = [tables::HANDLES, tables::CALLERS, tables::CALLER_GROUPS, tables::FLOWS];
+        let told_again = [
+            tables::HANDLES,
+            tables::CALLERS,
+            tables::CALLER_GROUPS,
+            tables::FLOWS,
+            tables::LATENCY_HISTOGRAMS,
+        ];
+        assert_eq!(latencies(together.path()), latencies(alone.path()));
         // Each parser leaves out what it told itself: more rows than one has, or fewer where attributes
         // go back and forth between connections of different parsers. Statistics come as time passes.
         let not_compared =
@@ -210,6 +217,20 @@ fn several_parsers_write_one_trace() {
         assert!(totals.iter().all(|packets| *packets as u64 <= ledger.packets));
         assert!(totals.contains(&(ledger.packets as i64)));
     }
+}
+
+/// What the rows of `latency_histograms` add up to.
+fn latencies(folder: &Path) -> BTreeMap<(i64, String, i64), i64> {
+    let mut sums = BTreeMap::new();
+    read_table(folder, &tables::LATENCY_HISTOGRAMS, |batch| {
+        let rows = batch.ints("second").iter().zip(batch.texts("procedure")).zip(batch.ints("bucket"));
+        for (((second, procedure), bucket), count) in rows.zip(batch.ints("count")) {
+            *sums.entry((*second, procedure.to_string(), *bucket)).or_default() += count;
+        }
+    })
+    .unwrap();
+    assert!(!sums.is_empty());
+    sums
 }
 
 /// A part of a report without what depends on who was looked at together.
@@ -354,7 +375,9 @@ fn contents(folder: &Path) -> (Vec<String>, Vec<(String, i64)>) {
             for column in table.columns {
                 let name = column.name;
                 match column.kind {
-                    brunt_lake::ColumnKind::Text if !["protocol", "operation", "program"].contains(&name) => {
+                    brunt_lake::ColumnKind::Text
+                        if !["protocol", "operation", "procedure", "program"].contains(&name) =>
+                    {
                         texts.extend(batch.texts(name).filter(|text| !text.is_empty()).map(str::to_string));
                     }
                     brunt_lake::ColumnKind::Int

@@ -14,6 +14,8 @@ pub enum Engine {
     Null,
     /// Requests to a LUN.
     Iscsi,
+    /// Requests to an export of an NBD server, which `uri` names.
+    Nbd,
     /// It has a file or device, and reaches it in a way that is not ours; which.
     Near(&'static str),
     /// What it does is no block load; what that is.
@@ -22,12 +24,13 @@ pub enum Engine {
 
 /// The engine of this name.
 pub fn engine(name: &str) -> Engine {
-    use Engine::{Elsewhere, Iscsi, Near, Null, Queued, Synchronous};
+    use Engine::{Elsewhere, Iscsi, Nbd, Near, Null, Queued, Synchronous};
     match name {
         "libaio" | "io_uring" | "posixaio" | "solarisaio" | "windowsaio" => Queued,
         "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => Synchronous,
         "null" | "cpp_null" => Null,
         "libiscsi" => Iscsi,
+        "nbd" => Nbd,
         "mmap" => Near("copies into and out of a mapping, so that page faults make the requests"),
         "splice" => Near("moves data through pipes and the page cache"),
         "sg" | "bsg" => Near("sends SCSI commands through a generic device"),
@@ -41,7 +44,6 @@ pub fn engine(name: &str) -> Engine {
         "ime_psync" | "ime_psyncv" | "ime_aio" => Near("goes through the interface of DDN IME"),
         "rados" => Elsewhere("reads and writes objects of a Ceph pool"),
         "rbd" => Elsewhere("reads and writes an image of a Ceph pool"),
-        "nbd" => Elsewhere("reads and writes a network block device"),
         "nfs" => Elsewhere("reads and writes files of an NFS server"),
         "gfapi" | "gfapi_async" => Elsewhere("reads and writes files of a Gluster volume"),
         "libhdfs" => Elsewhere("reads and writes files of HDFS"),

@@ -113,6 +113,12 @@ pub enum Cause {
         /// The job.
         job: String,
     },
+    /// A job for an NBD server that does not say which.
+    #[error("[{job}]: engine nbd needs uri=, which is not set")]
+    NoUri {
+        /// The job.
+        job: String,
+    },
     /// A block size that no device has.
     #[error("[{job}]: blocks of {bytes} bytes are not a multiple of 512")]
     BlockSize {
@@ -144,6 +150,7 @@ impl FioError {
             Cause::NotText => Some("name a job file of fio"),
             Cause::TooManyIncludes { .. } => Some("remove the 'include' that includes its own file"),
             Cause::UnknownVariable(_) => Some("set it before brunt is started, or write the value"),
+            Cause::NoUri { .. } => Some("add uri=nbd://host/export, or uri=nbd+unix:///export?socket=PATH"),
             Cause::NoSize { .. } => Some("add size=1g, or a filename"),
             Cause::Loss { .. } => {
                 Some("change it, or give --lossy: then the rest is imported, and each loss is listed")

@@ -53,7 +53,7 @@ const READ: &[&str] = &[
     "fdatasync", "buffer_compress_percentage", "dedupe_percentage", "number_ios", "sqthread_poll", "hipri",
     "zonemode", "zonesize", "zonerange", "zoneskip", "steadystate", "steadystate_duration",
     "steadystate_ramp_time", "steadystate_check_interval", "norandommap", "allow_file_create",
-    "latency_target", "latency_window", "latency_percentile",
+    "latency_target", "latency_window", "latency_percentile", "uri",
 ];
 
 /// Keys that change nothing here: how fio prints, logs and counts, how it makes files and memory, and what it does

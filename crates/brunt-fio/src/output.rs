@@ -159,7 +159,7 @@ impl State {
 impl ReportedJob {
     fn json(&self, bins: bool) -> Value {
         let ReportedJob { point, figures, measured_s, .. } = self;
-        let thread_s = (measured_s * f64::from(workload(point).workers)).max(1e-9);
+        let thread_s = (measured_s * f64::from(workload(point).workers_of_all())).max(1e-9);
         let share = |nanos: u64| nanos as f64 / 1e9 / thread_s * 100.0;
         let all = figures.response();
         let mut job = json!({
@@ -343,7 +343,7 @@ fn options(point: &Point) -> Value {
         "rw": rw,
         "bs": sizes.join(":"),
         "iodepth": workload.queue_depth.to_string(),
-        "numjobs": workload.workers.to_string(),
+        "numjobs": workload.workers_of_all().to_string(),
     })
 }
 

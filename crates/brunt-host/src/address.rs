@@ -8,6 +8,12 @@ use std::str::FromStr;
 pub enum HostAddress {
     /// This machine, by an agent of its own: for trials, and to compare others with.
     Local,
+    /// A host of the lab that this process holds: an agent of its own starts in that host's network namespace. Never written
+    /// as an address.
+    Lab {
+        /// Its name in the experiment.
+        name: String,
+    },
     /// By an agent that listens there, behind TLS.
     Agent {
         /// A DNS name or an IP address, as in the agent's certificate.
@@ -20,6 +26,29 @@ pub enum HostAddress {
         /// What ssh takes: `user@host`, or a name of its configuration.
         destination: String,
     },
+}
+
+impl HostAddress {
+    /// The host alone: a name, or an address.
+    pub fn host(&self) -> &str {
+        match self {
+            HostAddress::Local => "localhost",
+            HostAddress::Lab { name } => name,
+            HostAddress::Agent { host, .. } => host,
+            HostAddress::Ssh { destination } => {
+                // ssh takes ssh://user@host:port, too.
+                let url = destination.strip_prefix("ssh://");
+                let text = url.unwrap_or(destination);
+                let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
+                let host = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+                    Some((host, _)) => host,
+                    None if url.is_some() => host.split_once(':').map_or(host, |(host, _)| host),
+                    None => host,
+                };
+                host.trim_end_matches('/')
+            }
+        }
+    }
 }
 
 /// Why a text names no host.
@@ -66,6 +95,7 @@ impl fmt::Display for HostAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HostAddress::Local => f.write_str("local"),
+            HostAddress::Lab { name } => write!(f, "lab:{name}"),
             HostAddress::Ssh { destination } => write!(f, "ssh:{destination}"),
             HostAddress::Agent { host, port } if host.contains(':') => write!(f, "agent:[{host}]:{port}"),
             HostAddress::Agent { host, port } => write!(f, "agent:{host}:{port}"),
@@ -82,11 +112,23 @@ mod tests {
         for text in ["local", "ssh:root@10.0.0.1", "ssh:node7", "agent:node7:7420", "agent:[fe80::1]:1"] {
             assert_eq!(text.parse::<HostAddress>().unwrap().to_string(), text);
         }
+        let hosts = [
+            ("ssh:root@10.0.0.1", "10.0.0.1"),
+            ("ssh:node7", "node7"),
+            ("ssh:ssh://root@node7:2222", "node7"),
+            ("ssh:ssh://[fe80::1]:22", "fe80::1"),
+            ("ssh:me@fe80::1", "fe80::1"),
+            ("agent:[fe80::1]:1", "fe80::1"),
+        ];
+        for (text, host) in hosts {
+            assert_eq!(text.parse::<HostAddress>().unwrap().host(), host);
+        }
         for text in ["agent:", "agent:node7", "agent::1", "agent:node7:99999"] {
             let error = text.parse::<HostAddress>().unwrap_err().to_string();
             assert!(error.contains("write agent:host:port"), "{error}");
         }
-        for text in ["", "node7", "ssh:", "ssh:-oProxyCommand=x", "ssh:a b", "rsh:x", "local:1"] {
+        for text in ["", "node7", "ssh:", "ssh:-oProxyCommand=x", "ssh:a b", "rsh:x", "local:1", "lab:client"]
+        {
             let error = text.parse::<HostAddress>().unwrap_err().to_string();
             assert!(error.contains("write ssh:user@host"), "{error}");
         }

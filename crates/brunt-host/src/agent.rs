@@ -3,11 +3,17 @@
 //!
 //! The rule: nothing is done for a controller whose greeting was not understood.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use brunt_core::{Nanos, Span};
+use brunt_load::LoadCommand;
 use brunt_probe::Probes;
-use brunt_result::message::{FailureKind, FrameError, FromHost, ToHost};
+use brunt_result::message::{
+    Assignment, FailureKind, FrameError, FromHost, HostFault, HostRole, Moment, RoleOrder, ToHost,
+};
+
+use crate::session::plain;
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,10 +27,34 @@ pub enum AgentAction {
         /// When it was heard.
         heard: Nanos,
     },
-    /// Sample the host's counters like this, instead of what was sampled before.
-    Watch(Probes),
-    /// Take no more samples.
+    /// Sample the host's counters like this, instead of what was sampled before; what the controller calls the host.
+    Watch(Probes, String),
+    /// Samples are due then, and in intervals from there.
+    WatchFrom(Moment),
+    /// Take a last sample and no more, and say [`FromHost::Watched`].
     Unwatch,
+    /// Make this run ready. Not before the one before was released.
+    Prepare(Box<Assignment>),
+    /// Start what was made ready then, once.
+    Start(Moment),
+    /// Tell the run's workers.
+    Command(LoadCommand),
+    /// Send the next piece of the run's record of requests.
+    SendRequests,
+    /// Send the next part of the run's journals.
+    SendJournal,
+    /// Put this fault in.
+    PutFault(u32, HostFault),
+    /// Send what went through the bridge.
+    TellBridge,
+    /// Remove the one of this number.
+    RemoveFault(u32),
+    /// Start this role.
+    StartRole(u32, Box<HostRole>),
+    /// Tell the role of this number.
+    TellRole(u32, RoleOrder),
+    /// End the run if it still goes on, and say [`FromHost::Released`] when nothing of it is left.
+    Release,
 }
 
 /// Why a conversation is over.
@@ -40,13 +70,36 @@ pub enum AgentEnd {
     Greeting(FrameError),
 }
 
+/// Where a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunState {
+    /// There is none.
+    None,
+    /// It was asked for.
+    Prepared,
+    /// It was told when to start.
+    Started,
+    /// It was released, and something of it may still be there.
+    Releasing,
+}
+
 /// An agent's side of one conversation.
 #[derive(Debug)]
 pub struct AgentSession {
     greeted: bool,
     lease: Duration,
     heard: Nanos,
+    run: RunState,
+    /// Faults that were put in, and whether they are to be removed.
+    faults: BTreeMap<u32, bool>,
+    /// Roles that were started and have not ended.
+    roles: BTreeSet<u32>,
 }
+
+/// Most faults at a time.
+const FAULTS_MAX: usize = 64;
+/// Most roles at a time.
+const ROLES_MAX: usize = 64;
 
 impl AgentSession {
     /// Begins at `now`; a controller has so long to be heard of, each time anew.
@@ -55,7 +108,8 @@ impl AgentSession {
     /// When the lease is zero: it would be over before it began.
     pub fn new(lease: Duration, now: Nanos) -> AgentSession {
         assert!(!lease.is_zero(), "a lease has a length");
-        AgentSession { greeted: false, lease, heard: now }
+        let (faults, roles) = Default::default();
+        AgentSession { greeted: false, lease, heard: now, run: RunState::None, faults, roles }
     }
 
     /// When the lease is over.
@@ -77,26 +131,135 @@ impl AgentSession {
         self.heard = now;
         Ok(match message {
             ToHost::AskClock { round } => Some(AgentAction::AnswerClock { round, heard: now }),
-            ToHost::Watch { interval_ms, only } => Some(watch(interval_ms, only)),
-            ToHost::Unwatch => Some(AgentAction::Unwatch),
-            ToHost::Renew | ToHost::Release => None,
-            ToHost::Hello { .. } => Some(refuse("a second greeting")),
-            ToHost::Prepare(_)
-            | ToHost::TracePart { .. }
-            | ToHost::Start(_)
-            | ToHost::Stop
-            | ToHost::Rate(_)
-            | ToHost::Depth(_) => {
-                Some(refuse("this agent samples its host and compares clocks; it runs no load"))
+            ToHost::Watch { name, interval_ms, only, processes } => {
+                Some(watch(plain(&name), interval_ms, only, processes))
             }
+            ToHost::WatchFrom(first) => Some(AgentAction::WatchFrom(first)),
+            ToHost::Unwatch => Some(AgentAction::Unwatch),
+            ToHost::Renew => None,
+            ToHost::Hello { .. } => Some(refuse("a second greeting")),
+            ToHost::Prepare(assignment) => Some(self.prepare(assignment)),
+            ToHost::Start(at) => Some(self.start(at)),
+            ToHost::Stop => self.command(LoadCommand::Stop),
+            ToHost::Rate(rate) => self.command(LoadCommand::Rate(rate)),
+            ToHost::Depth(depth) => self.command(LoadCommand::Depth(depth)),
+            ToHost::MoreRequests => {
+                Some(self.more_of_run(AgentAction::SendRequests, "no run has a record of requests"))
+            }
+            ToHost::MoreJournal => {
+                Some(self.more_of_run(AgentAction::SendJournal, "no run has journals of acknowledged writes"))
+            }
+            ToHost::Release => Some(self.release()),
+            ToHost::PutFault { fault, what } => Some(self.put_fault(fault, what)),
+            ToHost::AskBridge => Some(AgentAction::TellBridge),
+            ToHost::RemoveFault { fault } => self.remove_fault(fault),
+            ToHost::Role { role, order: RoleOrder::Start(wish) } => Some(self.start_role(role, wish)),
+            // What comes when the role has gone came too late, which is nobody's fault.
+            ToHost::Role { role, order } => {
+                self.roles.contains(&role).then_some(AgentAction::TellRole(role, order))
+            }
+            ToHost::TracePart { .. } => Some(refuse("this agent replays no traces")),
         })
+    }
+
+    /// Nothing of the run that was released is left.
+    ///
+    /// # Panics
+    /// When none was.
+    pub fn released(&mut self) {
+        assert_eq!(self.run, RunState::Releasing, "a run that was not released has gone");
+        self.run = RunState::None;
+    }
+
+    /// A fault is gone, or was never there.
+    ///
+    /// # Panics
+    /// When it was not asked for.
+    pub fn fault_over(&mut self, fault: u32) {
+        assert!(self.faults.remove(&fault).is_some(), "a fault that nobody asked for has gone");
+    }
+
+    /// Nothing of a role is left.
+    ///
+    /// # Panics
+    /// When it was not asked for.
+    pub fn role_over(&mut self, role: u32) {
+        assert!(self.roles.remove(&role), "a role that nobody asked for has gone");
+    }
+
+    fn start_role(&mut self, role: u32, wish: Box<HostRole>) -> AgentAction {
+        if self.roles.len() >= ROLES_MAX {
+            return refuse(&format!("more than {ROLES_MAX} roles at a time"));
+        }
+        if !self.roles.insert(role) {
+            return refuse("two roles of one number");
+        }
+        AgentAction::StartRole(role, wish)
+    }
+
+    fn put_fault(&mut self, fault: u32, what: HostFault) -> AgentAction {
+        if self.faults.len() >= FAULTS_MAX {
+            return refuse(&format!("more than {FAULTS_MAX} faults at a time"));
+        }
+        if self.faults.contains_key(&fault) {
+            return refuse("two faults of one number");
+        }
+        self.faults.insert(fault, false);
+        AgentAction::PutFault(fault, what)
+    }
+
+    /// One that is over already, because it could not be put in, is nobody's fault.
+    fn remove_fault(&mut self, fault: u32) -> Option<AgentAction> {
+        let removing = self.faults.get_mut(&fault)?;
+        (!std::mem::replace(removing, true)).then_some(AgentAction::RemoveFault(fault))
+    }
+
+    fn prepare(&mut self, assignment: Box<Assignment>) -> AgentAction {
+        if self.run != RunState::None {
+            return refuse("a run is already prepared");
+        }
+        self.run = RunState::Prepared;
+        AgentAction::Prepare(assignment)
+    }
+
+    fn start(&mut self, at: Moment) -> AgentAction {
+        if self.run != RunState::Prepared {
+            return refuse("start without a prepared run");
+        }
+        self.run = RunState::Started;
+        AgentAction::Start(at)
+    }
+
+    /// What comes when the run is gone came too late, which is nobody's fault.
+    fn command(&self, command: LoadCommand) -> Option<AgentAction> {
+        matches!(self.run, RunState::Prepared | RunState::Started).then_some(AgentAction::Command(command))
+    }
+
+    /// Whether there are any is known to the run.
+    fn more_of_run(&self, action: AgentAction, without: &str) -> AgentAction {
+        match self.run {
+            RunState::Started => action,
+            _ => refuse(without),
+        }
+    }
+
+    fn release(&mut self) -> AgentAction {
+        match self.run {
+            RunState::None => AgentAction::Send(Box::new(FromHost::Released)),
+            RunState::Releasing => refuse("it was released already"),
+            RunState::Prepared | RunState::Started => {
+                self.run = RunState::Releasing;
+                AgentAction::Release
+            }
+        }
     }
 }
 
-fn watch(interval_ms: u64, only: Vec<String>) -> AgentAction {
-    let probes = Probes { interval: Span(Duration::from_millis(interval_ms)), only };
+fn watch(name: String, interval_ms: u64, only: Vec<String>, processes: Vec<String>) -> AgentAction {
+    let interval = Span(Duration::from_millis(interval_ms));
+    let probes = Probes { interval, only, processes, hosts: None };
     match probes.check() {
-        Ok(()) if probes.is_on() => AgentAction::Watch(probes),
+        Ok(()) if probes.is_on() => AgentAction::Watch(probes, name),
         Ok(()) => refuse("an interval of zero"),
         Err(error) => refuse(&error.to_string()),
     }
@@ -109,10 +272,16 @@ fn refuse(what: &str) -> AgentAction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_result::message::VERSION;
+    use brunt_result::event::ClockName;
+    use brunt_result::message::{LoadStep, Secret, TraceDigest, VERSION};
 
     fn hello(version: u32) -> ToHost {
         ToHost::Hello { version, program: "brunt 1".into() }
+    }
+
+    fn watch(interval_ms: u64, only: &[&str]) -> ToHost {
+        let only = only.iter().map(|name| (*name).into()).collect();
+        ToHost::Watch { name: "a".into(), interval_ms, only, processes: vec![] }
     }
 
     fn greeted() -> AgentSession {
@@ -124,8 +293,7 @@ mod tests {
     /// Before a greeting of this version nothing is done.
     #[test]
     fn nothing_is_done_without_a_greeting() {
-        let first =
-            [ToHost::AskClock { round: 1 }, ToHost::Watch { interval_ms: 100, only: vec![] }, ToHost::Renew];
+        let first = [ToHost::AskClock { round: 1 }, watch(100, &[]), ToHost::Renew];
         for message in first {
             let mut session = AgentSession::new(Duration::from_secs(5), Nanos(0));
             assert!(matches!(session.on_message(message, Nanos(1)), Err(FrameError::NoGreeting)));
@@ -145,14 +313,132 @@ mod tests {
             assert!(said.contains(expected), "{said}");
         };
         check(ToHost::AskClock { round: 3 }, "AnswerClock { round: 3, heard: Nanos(7) }");
-        check(ToHost::Watch { interval_ms: 100, only: vec!["cpu".into()] }, "Watch(Probes {");
-        check(ToHost::Watch { interval_ms: 1, only: vec![] }, "Refused, what: \"interval: 1ms: write 10ms");
-        check(ToHost::Watch { interval_ms: 0, only: vec![] }, "an interval of zero");
-        check(ToHost::Watch { interval_ms: 100, only: vec!["gpu".into()] }, "unknown probe gpu");
+        check(watch(100, &["cpu"]), "Watch(Probes {");
+        check(watch(1, &[]), "Refused, what: \"interval: 1ms: write 10ms");
+        check(watch(0, &[]), "an interval of zero");
+        check(watch(100, &["gpu"]), "unknown probe gpu");
+        let nowhere = ToHost::Watch {
+            name: "a".into(),
+            interval_ms: 100,
+            only: vec![],
+            processes: vec!["/bin/x".into()],
+        };
+        check(nowhere, "without folder");
+        check(ToHost::WatchFrom(moment()), "WatchFrom(Moment");
         check(ToHost::Unwatch, "Unwatch");
+        check(ToHost::AskBridge, "TellBridge");
         check(ToHost::Renew, "None");
         check(hello(VERSION), "a second greeting");
-        check(ToHost::Stop, "runs no load");
+        check(ToHost::Stop, "None");
+        check(ToHost::Start(moment()), "start without a prepared run");
+        check(ToHost::Release, "Released");
+        check(ToHost::MoreRequests, "no run has a record");
+        check(ToHost::MoreJournal, "no run has journals");
+        check(ToHost::TracePart { trace: TraceDigest("0".into()), bytes: vec![] }, "replays no traces");
+    }
+
+    fn moment() -> Moment {
+        Moment { clock: ClockName("a".into()), at: Nanos(9) }
+    }
+
+    fn assignment() -> ToHost {
+        ToHost::Prepare(Box::new(Assignment {
+            run: 1,
+            seed: 1,
+            first_worker: 0,
+            workers_of_all: 1,
+            kind: "block".into(),
+            load: String::new(),
+            member: String::new(),
+            step: LoadStep::Run,
+            target: Secret("iscsi://me%hush@host/t/0".into()),
+            overwrite: false,
+            journals: false,
+            joined: Vec::new(),
+        }))
+    }
+
+    /// A run is prepared, started and released in this order, each once, and only one is there at a time.
+    #[test]
+    fn a_run_has_its_order() {
+        let mut session = greeted();
+        let mut check = |message: ToHost, expected: &str| {
+            let said = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
+            assert!(said.contains(expected) && !said.contains("hush"), "{expected}: {said}");
+            if expected == "Release" {
+                session.released();
+            }
+        };
+        check(assignment(), "Prepare(Assignment");
+        check(assignment(), "a run is already prepared");
+        check(ToHost::Rate(2.0), "Command(Rate(2.0))");
+        check(ToHost::Start(moment()), "Start(Moment");
+        check(ToHost::Start(moment()), "start without a prepared run");
+        check(ToHost::Stop, "Command(Stop)");
+        check(ToHost::MoreRequests, "SendRequests");
+        check(ToHost::MoreJournal, "SendJournal");
+        check(ToHost::Release, "Release");
+        check(ToHost::Start(moment()), "start without a prepared run");
+        check(assignment(), "Prepare(Assignment");
+        let mut session = greeted();
+        session.on_message(assignment(), Nanos(2)).unwrap();
+        assert_eq!(session.on_message(ToHost::Release, Nanos(3)).unwrap(), Some(AgentAction::Release));
+        let said = format!("{:?}", session.on_message(assignment(), Nanos(4)).unwrap());
+        assert!(
+            said.contains("a run is already prepared"),
+            "something of the one before may be there: {said}"
+        );
+    }
+
+    /// A fault has its number to itself, is removed once, and there is a limit to all of them.
+    #[test]
+    fn faults_have_their_order() {
+        let mut session = greeted();
+        let mut check = |message: ToHost, expected: &str| {
+            let said = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
+            assert!(said.contains(expected), "{expected}: {said}");
+        };
+        let put = |fault| ToHost::PutFault { fault, what: HostFault::Memory { bytes: 1 } };
+        check(ToHost::RemoveFault { fault: 1 }, "None");
+        check(put(1), "PutFault(1");
+        check(put(1), "two faults of one number");
+        check(ToHost::RemoveFault { fault: 1 }, "RemoveFault(1)");
+        check(ToHost::RemoveFault { fault: 1 }, "None");
+        session.fault_over(1);
+        for fault in 0..64 {
+            assert!(matches!(session.on_message(put(fault), Nanos(3)), Ok(Some(AgentAction::PutFault(..)))));
+        }
+        let said = format!("{:?}", session.on_message(put(64), Nanos(3)).unwrap());
+        assert!(said.contains("more than 64 faults"), "{said}");
+    }
+
+    /// A role has its number to itself until it has gone, and there is a limit to all of them.
+    #[test]
+    fn roles_have_their_order() {
+        let mut session = greeted();
+        let mut check = |message: ToHost, expected: &str| {
+            let said = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
+            assert!(said.contains(expected) && !said.contains("hush"), "{expected}: {said}");
+            if expected == "Stop" {
+                session.role_over(1);
+            }
+        };
+        let wish = HostRole {
+            name: "disk".into(),
+            serve: serde_json::json!("memory:1MiB"),
+            address: "127.0.0.1".parse().unwrap(),
+            congestion: None,
+            login: Some(Secret("me:hush".into())),
+        };
+        let start = |role| ToHost::Role { role, order: RoleOrder::Start(Box::new(wish.clone())) };
+        let stop = |role| ToHost::Role { role, order: RoleOrder::Stop };
+        check(stop(1), "None");
+        check(start(1), "StartRole(1");
+        check(start(1), "two roles of one number");
+        check(stop(1), "Stop");
+        check(stop(1), "None");
+        (0..64).for_each(|role| check(start(role), "StartRole("));
+        check(start(64), "more than 64 roles");
     }
 
     /// Each message begins the lease again.

@@ -31,9 +31,16 @@ pub const RATE_MAX: f64 = 1e-3;
 const OFFSET_MAX: i64 = i64::MAX / 3;
 /// Bounds of each side that are kept; above that, the longer round of two neighbours goes.
 const BOUNDS_MAX: usize = 256;
+/// Older bounds are left out: the rate of a clock changes with its temperature, and no line fits all of a day.
+const WINDOW: Duration = Duration::from_secs(600);
 /// Steps of a search along a concave line. Each narrows it to two thirds, and 80 of them 2000 ppm to 2e-17: a nanosecond
 /// in a year.
 const SEARCH_STEPS: usize = 80;
+
+/// A time on a clock that is so far ahead of the one it is of.
+pub(crate) fn moved(at: Nanos, ahead_ns: i64) -> Nanos {
+    Nanos(at.0.saturating_add_signed(ahead_ns))
+}
 
 /// One question and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,12 +97,12 @@ impl ClockOffset {
 
     /// A time of their clock on ours, by the middle.
     pub fn to_ours(&self, theirs: Nanos) -> Nanos {
-        Nanos(theirs.0.saturating_add_signed(self.middle().saturating_neg()))
+        moved(theirs, self.middle().saturating_neg())
     }
 
     /// A time of our clock on theirs, by the middle.
     pub fn to_theirs(&self, ours: Nanos) -> Nanos {
-        Nanos(ours.0.saturating_add_signed(self.middle()))
+        moved(ours, self.middle())
     }
 }
 
@@ -121,6 +128,25 @@ pub struct ClockEstimate {
     pub model: RateModel,
 }
 
+impl ClockEstimate {
+    /// A time of their clock on ours, by the middles. Near [`ClockEstimate::at`]: what the rate is not known to adds up.
+    pub fn to_ours(&self, theirs: Nanos) -> Nanos {
+        let near = self.offset.to_ours(theirs);
+        moved(near, self.drifted(near).saturating_neg())
+    }
+
+    /// A time of our clock on theirs, likewise.
+    pub fn to_theirs(&self, ours: Nanos) -> Nanos {
+        moved(self.offset.to_theirs(ours), self.drifted(ours))
+    }
+
+    /// How much further ahead theirs is at a moment of ours than at [`ClockEstimate::at`].
+    fn drifted(&self, ours: Nanos) -> i64 {
+        let since = (i128::from(ours.0) - i128::from(self.at.0)) as f64;
+        ((self.rate[0] + self.rate[1]) / 2.0 * since) as i64
+    }
+}
+
 /// A limit of the offset at a moment. Times and offsets are nanoseconds from the track's origin: differences of a
 /// day are exact in a double.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -130,7 +156,7 @@ struct Bound {
     round_trip: Duration,
 }
 
-/// The rounds with one host. Memory is bounded; a round costs nothing but its place.
+/// The rounds with one host in the last ten minutes. Memory is bounded; a round costs nothing but its place.
 #[derive(Clone, Debug, Default)]
 pub struct ClockTrack {
     /// Our time and the offset of the first round.
@@ -187,7 +213,8 @@ impl ClockTrack {
         self.shortest
     }
 
-    /// How far the clock is ahead of ours at a moment of ours: within the time of the rounds, or before or after it.
+    /// How far the clock is ahead of ours at a moment of ours: within the time of the rounds that are kept, or shortly before
+    /// or after it.
     /// `None` without a round, or when one of the clocks was set meanwhile.
     pub fn estimate(&self, at: Nanos) -> Option<ClockEstimate> {
         let (origin_at, origin_offset) = self.origin?;
@@ -235,8 +262,11 @@ impl ClockTrack {
     }
 }
 
-/// Adds a bound; of a full list, that of the shorter round of each pair of neighbours stays.
+/// Adds a bound, and leaves out those that are too old; of a full list, that of the shorter round of each pair of neighbours
+/// stays.
 fn keep(bounds: &mut Vec<Bound>, bound: Bound) {
+    let oldest = bound.at - WINDOW.as_nanos() as f64;
+    bounds.retain(|one| one.at >= oldest);
     if bounds.len() == BOUNDS_MAX {
         let pairs = bounds.chunks(2).map(|pair| match pair {
             [one, other] if other.round_trip < one.round_trip => *other,

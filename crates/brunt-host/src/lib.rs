@@ -1,10 +1,14 @@
 //! Agents: this program on another host, working for an experiment or a command here.
 //!
-//! The side that asks is the controller. It reaches an agent through a [`HostAddress`] (ssh's standard streams, or
-//! an [`AgentListener`]'s port behind TLS) and holds it as a [`RemoteHost`]; the agent answers with [`serve`]. The rules of both sides
+//! The side that asks is the controller. It reaches an agent through a [`HostAddress`] (ssh's standard streams,
+//! an [`AgentListener`]'s port behind TLS, or those of an agent that it starts on a host of its lab) and holds it as a [`RemoteHost`]; the agent answers with [`serve`]. The rules of both sides
 //! are structs without I/O, [`AgentSession`] and [`HostSession`], which a test or a fuzzer feeds message by message; below
 //! them a [`MessageStream`] carries frames of `brunt_result::message`. [`ClockTrack`] makes one time line of several
 //! clocks.
+//!
+//! Load runs on other hosts through the seam of all loads: a [`HostLoad`] is a `brunt_load::Load` whose workers are elsewhere. A
+//! [`Fleet`] holds the hosts of an experiment; on each the agent opens what its [`AllowList`] allows, and runs the load in its
+//! own process.
 //!
 //! The rule: an agent that hears nothing for the length of its lease ends what it does, so that nothing is left on a
 //! host whatever happens to its controller.
@@ -12,29 +16,53 @@
 
 mod address;
 mod agent;
+mod agent_thread;
+mod allow;
+mod bench;
+mod breaking;
+mod bridge_capture;
+mod bridging;
 mod clock;
+mod fleet;
 mod identity;
 mod lines;
 mod listen;
 mod name;
 mod remote;
+mod role_process;
+mod role_rules;
+mod run_rules;
+mod sampling;
 mod serve;
+mod serving;
 mod session;
+mod shelved;
+mod spool;
 mod ssh;
 mod stream;
 mod tls;
+mod work;
 
 pub use address::{AddressError, HostAddress};
 pub use agent::{AgentAction, AgentEnd, AgentSession};
+pub use allow::{AllowError, AllowList, FaultNotAllowed};
+pub use bridge_capture::{BegunCapture, BridgeCapture};
 pub use clock::{
     ClockError, ClockEstimate, ClockOffset, ClockRound, ClockTrack, RATE_MAX, RATE_WANDER, RateModel,
+};
+pub use fleet::{
+    FarRole, FarRoleError, FaultEnd, Fleet, FleetError, HostBridgeError, HostLoad, HostPlace, HostedTarget,
+    Lane, SILENCE_MAX, TargetUrl, WatchEnd, WatchTask,
 };
 pub use identity::{Authority, Identity, IdentityError};
 pub use lines::keep_lines;
 pub use listen::{AgentListener, ListenStats};
 pub use name::clock_name;
-pub use remote::{ConnectOptions, HostError, RemoteHost};
+pub use remote::{ConnectOptions, HostError, RemoteHost, is_plain_word};
+pub use role_process::{MakeRole, RoleDeath, RoleFailure, RoleLine, RoleManner, RoleProcess, last_words};
+pub use run_rules::{HostPart, RunNewsError};
 pub use serve::{AgentConfig, serve};
+pub use serving::{NotServed, RoleProgram, Serving};
 pub use session::{HostNews, HostSession, SessionError};
 pub use stream::{MessageStream, StreamError, StreamState};
 pub use tls::{AgentTls, ControllerTls, TlsError};

@@ -6,19 +6,23 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufReader};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use brunt_block::dial::{self, DialError, left};
 use brunt_core::{Clock, Nanos};
-use brunt_result::message::{FailureKind, FromHost, ToHost};
+use brunt_lab::Host;
+use brunt_load::LoadCommand;
+use brunt_probe::Probes;
+use brunt_result::message::{Assignment, FailureKind, FromHost, HostFault, RoleOrder, ToHost};
 
 use crate::address::HostAddress;
 use crate::clock::{ClockError, ClockTrack};
 use crate::lines::keep_lines;
+use crate::run_rules::HostPart;
 use crate::session::{HostNews, HostSession, SessionError};
 use crate::ssh::{self, SshStart};
 use crate::stream::{MessageStream, StreamError, StreamState, is_gone};
@@ -32,6 +36,10 @@ const LAST_WORDS_TIME: Duration = Duration::from_millis(500);
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// How often somebody who waits for that looks.
 const END_LOOK: Duration = Duration::from_millis(5);
+/// How often an agent's lease is renewed while its answer is waited for.
+const RENEW_EVERY: Duration = Duration::from_secs(1);
+/// An answer that is overdue may lie behind other messages, which have so long to be read.
+const OVERDUE_MAX: Duration = Duration::from_millis(250);
 
 /// How hosts are reached.
 #[derive(Clone, Debug)]
@@ -47,8 +55,12 @@ pub struct ConnectOptions {
     pub arguments: Vec<String>,
     /// Who we are, for agents that listen.
     pub tls: Option<ControllerTls>,
-    /// An agent has to greet in this time.
+    /// The host of a lab that [`HostAddress::Lab`] names.
+    pub lab_host: Option<Host>,
+    /// A copy of this program has to be on its host in this time.
     pub connect_max: Duration,
+    /// Whatever needs no copy has to be done in this time: a connection, a login, a greeting.
+    pub answer_max: Duration,
     /// One that is asked and says nothing for so long is lost.
     pub silence_max: Duration,
 }
@@ -69,6 +81,9 @@ pub enum HostError {
         "an agent that listens wants a certificate: name the controller's with --identity; 'brunt agent init' makes them"
     )]
     NoIdentity,
+    /// It is a host of a lab, which does not stand.
+    #[error("host '{0}' belongs to the lab, and no lab is running")]
+    NoLab(String),
     /// It does not listen there.
     #[error("cannot connect to {host} port {port}: {source}")]
     Connect {
@@ -103,6 +118,9 @@ pub enum HostError {
         "copying this program to the host took longer than {0:?}: raise --connect-timeout, or install brunt there and name it with --far-program"
     )]
     Slow(Duration),
+    /// It takes none of the copy.
+    #[error("the host accepted nothing of this program's copy for {0:?}; is it frozen, or is its disk?")]
+    Stalled(Duration),
     /// It says nothing.
     #[error("nothing was heard of it for {0:?}")]
     Silent(Duration),
@@ -163,6 +181,11 @@ impl AgentProcess {
         let output = child.stdout.take().expect("piped").into();
         let input = child.stdin.take();
         Ok((AgentProcess { child, input, lines, reader: Some(reader) }, output))
+    }
+
+    /// Its number on this machine.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Its standard input, before it becomes a stream.
@@ -233,6 +256,10 @@ pub struct RemoteHost {
     monotonic: ClockTrack,
     wall: ClockTrack,
     silence_max: Duration,
+    /// The number of the agent's process, if that is on this machine because we started it here.
+    agent_here: Option<u32>,
+    /// Since when an answer has been overdue while other messages came.
+    overdue: Option<Nanos>,
 }
 
 impl RemoteHost {
@@ -241,28 +268,28 @@ impl RemoteHost {
     /// # Errors
     /// It is not reached, or its agent is of another version.
     pub fn connect(address: &HostAddress, options: &ConnectOptions) -> Result<RemoteHost, HostError> {
+        // For the connection, for who both sides are, and for its greeting together; a copy of the program has a time of its own.
+        let until = Instant::now() + options.answer_max;
         let (process, stream) = match address {
-            HostAddress::Local => {
-                let own = std::env::current_exe()
-                    .map_err(|source| HostError::Os { what: "find this program", source })?;
-                let mut command = Command::new(own);
-                command.args(["agent", "--stdio"]).args(&options.arguments);
-                let (mut process, output) = AgentProcess::spawn(command)?;
-                let stream = process.stream(output, &[])?;
-                (Some(process), stream)
+            HostAddress::Local => own_agent(None, options)?,
+            HostAddress::Lab { name } => {
+                let host = options.lab_host.as_ref().ok_or_else(|| HostError::NoLab(name.clone()))?;
+                own_agent(Some(host), options)?
             }
             HostAddress::Agent { host, port } => {
                 let tls = options.tls.as_ref().ok_or(HostError::NoIdentity)?;
-                let socket = connect(host, *port, options.connect_max)
-                    .map_err(|source| HostError::Connect { host: host.clone(), port: *port, source })?;
+                let socket = dial::tcp(host, *port, until).map_err(|error| {
+                    let (DialError::Resolve(source) | DialError::Connect(source)) = error;
+                    HostError::Connect { host: host.clone(), port: *port, source }
+                })?;
                 let mut stream = MessageStream::sealed(socket, tls.seal(host).map_err(StreamError::from)?)?;
-                stream.greet(options.connect_max)?;
+                stream.greet(left(until))?;
                 (None, stream)
             }
             HostAddress::Ssh { destination } => {
                 let program = options.far_program.as_deref();
                 let words = program.into_iter().chain(options.arguments.iter().map(String::as_str));
-                if let Some(word) = words.into_iter().find(|word| !is_plain(word)) {
+                if let Some(word) = words.into_iter().find(|word| !is_plain_word(word)) {
                     return Err(HostError::FarProgram(word.to_string()));
                 }
                 let (process, stream) = ssh::start(&SshStart {
@@ -271,11 +298,14 @@ impl RemoteHost {
                     program,
                     version: &options.program,
                     arguments: &options.arguments,
-                    time_max: options.connect_max,
+                    login_max: options.answer_max,
+                    copy_max: options.connect_max,
                 })?;
                 (Some(process), stream)
             }
         };
+        let is_here = matches!(address, HostAddress::Local | HostAddress::Lab { .. });
+        let agent_here = process.as_ref().filter(|_| is_here).map(AgentProcess::id);
         let mut host = RemoteHost {
             name: address.to_string(),
             program: String::new(),
@@ -286,11 +316,17 @@ impl RemoteHost {
             monotonic: ClockTrack::default(),
             wall: ClockTrack::default(),
             silence_max: options.silence_max,
+            agent_here,
+            overdue: None,
         };
         host.say(&HostSession::greeting(&options.program))?;
-        let until = host.clock.now().after(options.connect_max);
+        let greeting_max = match address {
+            HostAddress::Agent { .. } => left(until),
+            HostAddress::Local | HostAddress::Lab { .. } | HostAddress::Ssh { .. } => options.answer_max,
+        };
+        let until = host.clock.now().after(greeting_max);
         while host.program.is_empty() {
-            let Some(news) = host.hear(until)? else { return Err(HostError::Silent(options.connect_max)) };
+            let Some(news) = host.hear(until)? else { return Err(HostError::Silent(options.answer_max)) };
             if let HostNews::Greeted(program) = news {
                 host.program = program;
             }
@@ -306,6 +342,11 @@ impl RemoteHost {
     /// The agent's program and version.
     pub fn program(&self) -> &str {
         &self.program
+    }
+
+    /// The number of the agent's process, if that was started on this machine: here, or on a host of its lab.
+    pub fn agent_here(&self) -> Option<u32> {
+        self.agent_here
     }
 
     /// The name of its clock.
@@ -328,23 +369,143 @@ impl RemoteHost {
         self.stream.bytes()
     }
 
-    /// Asks for samples at this interval.
+    /// Asks for samples like this; notes call the host so.
     ///
     /// # Errors
     /// The connection failed.
-    pub fn watch(&mut self, interval: Duration, only: Vec<String>) -> Result<(), HostError> {
-        let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-        let message = self.session.watch(interval_ms, only);
+    pub fn watch(&mut self, name: &str, probes: &Probes) -> Result<(), HostError> {
+        let message = self.session.watch(name, probes);
         self.say(&message)
     }
 
-    /// Asks what its clock says, unless it has yet to answer. The answer is heard with other news.
+    /// Has samples due at a time of the host's clock, and in intervals from there.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn watch_from(&mut self, first: Nanos) -> Result<(), HostError> {
+        let message = self.session.watch_from(first);
+        self.say(&message)
+    }
+
+    /// Asks for a last sample; [`HostNews::Watched`] follows it.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn unwatch(&mut self) -> Result<(), HostError> {
+        self.say(&ToHost::Unwatch)
+    }
+
+    /// Asks for a run, of which it has this part.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn prepare(&mut self, assignment: Assignment, part: HostPart) -> Result<(), HostError> {
+        let message = self.session.prepare(assignment, part);
+        self.say(&message)
+    }
+
+    /// Asks for the next piece of the run's record of requests.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn more_requests(&mut self) -> Result<(), HostError> {
+        let message = self.session.more_requests();
+        self.say(&message)
+    }
+
+    /// Asks for the next part of the run's journals.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn more_journal(&mut self) -> Result<(), HostError> {
+        let message = self.session.more_journal();
+        self.say(&message)
+    }
+
+    /// Starts the run at a time of the host's clock.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn start(&mut self, at: Nanos) -> Result<(), HostError> {
+        let message = self.session.start(at);
+        self.say(&message)
+    }
+
+    /// Tells the run's workers.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn command(&mut self, command: LoadCommand) -> Result<(), HostError> {
+        self.say(&match command {
+            LoadCommand::Stop => ToHost::Stop,
+            LoadCommand::Rate(rate) => ToHost::Rate(rate),
+            LoadCommand::Depth(depth) => ToHost::Depth(depth),
+        })
+    }
+
+    /// Asks for a fault; [`HostNews::FaultProven`] or [`HostNews::FaultFailed`] follows.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn put_fault(&mut self, fault: u32, what: HostFault) -> Result<(), HostError> {
+        let message = self.session.put_fault(fault, what);
+        self.say(&message)
+    }
+
+    /// Whether it was asked for a fault of this number, which has neither failed nor been removed as far as is known.
+    pub(crate) fn has_fault(&self, fault: u32) -> bool {
+        self.session.has_fault(fault)
+    }
+
+    /// Asks what went through the host's bridge; [`HostNews::Bridge`] follows.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn ask_bridge(&mut self) -> Result<(), HostError> {
+        let message = self.session.ask_bridge();
+        self.say(&message)
+    }
+
+    /// Has it removed; the same follows.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn remove_fault(&mut self, fault: u32) -> Result<(), HostError> {
+        let message = self.session.remove_fault(fault);
+        self.say(&message)
+    }
+
+    /// Asks something of a role; [`HostNews::Role`] follows.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn role(&mut self, role: u32, order: RoleOrder) -> Result<(), HostError> {
+        let message = self.session.role(role, order);
+        self.say(&message)
+    }
+
+    /// Ends the run, if it still goes on; [`HostNews::Released`] follows when nothing of it is left.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn release(&mut self) -> Result<(), HostError> {
+        let message = self.session.release();
+        self.say(&message)
+    }
+
+    /// Whether a question about its clock has no answer yet.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.session.asked_since().is_some()
+    }
+
+    /// Asks what its clock says; the answer is heard with other news. While it has yet to answer, only its agent's lease is
+    /// renewed, which may be shorter than the time that it has for the answer.
     ///
     /// # Errors
     /// The connection failed.
     pub fn ask_clock(&mut self) -> Result<(), HostError> {
         if self.session.asked_since().is_some() {
-            return Ok(());
+            return self.say(&ToHost::Renew);
         }
         let message = self.session.ask(self.clock.now());
         self.say(&message)
@@ -365,9 +526,10 @@ impl RemoteHost {
     pub fn clock_round(&mut self, mut other: impl FnMut(HostNews)) -> Result<(), HostError> {
         self.ask_clock()?;
         while self.session.asked_since().is_some() {
-            match self.hear(Nanos::MAX)? {
-                None | Some(HostNews::Clock { .. }) => {}
+            match self.hear(self.clock.now().after(RENEW_EVERY))? {
+                Some(HostNews::Clock { .. }) => {}
                 Some(news) => other(news),
+                None => self.say(&ToHost::Renew)?,
             }
         }
         Ok(())
@@ -380,6 +542,10 @@ impl RemoteHost {
     pub fn hear(&mut self, until: Nanos) -> Result<Option<HostNews>, HostError> {
         let mut now = self.clock.now();
         loop {
+            // Somebody who says everything but the answer is silent too.
+            if self.is_overdue(now) {
+                return Err(HostError::Silent(self.silence_max));
+            }
             // A message that came while we were elsewhere counts from now on: later than it was, which no bound minds.
             if let Some(message) = self.stream.take()? {
                 return self.take_in(message, now).map(Some);
@@ -405,6 +571,16 @@ impl RemoteHost {
         }
     }
 
+    /// Whether an answer has not come although there was time for it, and for all that may have come before it.
+    fn is_overdue(&mut self, now: Nanos) -> bool {
+        let due = self.session.asked_since().map(|asked| asked.after(self.silence_max));
+        if due.is_none_or(|due| now < due) {
+            self.overdue = None;
+            return false;
+        }
+        now.since(*self.overdue.get_or_insert(now)) >= OVERDUE_MAX
+    }
+
     fn take_in(&mut self, message: FromHost, now: Nanos) -> Result<HostNews, HostError> {
         let news = self.session.on_message(message, now)?;
         match news {
@@ -426,25 +602,25 @@ impl RemoteHost {
     }
 }
 
-/// Connects to one of a host's addresses; all of them together get this time.
-fn connect(host: &str, port: u16, at_most: Duration) -> io::Result<TcpStream> {
-    let until = Instant::now() + at_most;
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
-    for address in (host, port).to_socket_addrs()? {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        match TcpStream::connect_timeout(&address, left) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => last = error,
-        }
+/// Starts this program as an agent: here, or in the network and on the cores of a host of the lab. It ends when its standard
+/// input does, and with the lab.
+fn own_agent(
+    host: Option<&Host>,
+    options: &ConnectOptions,
+) -> Result<(Option<AgentProcess>, MessageStream), HostError> {
+    let os = |what| move |source| HostError::Os { what, source };
+    let mut command = Command::new(std::env::current_exe().map_err(os("find this program"))?);
+    command.args(["agent", "--stdio"]).args(&options.arguments);
+    if let Some(host) = host {
+        host.place(&mut command).map_err(os("place the agent on a host of the lab"))?;
     }
-    Err(last)
+    let (mut process, output) = AgentProcess::spawn(command)?;
+    let stream = process.stream(output, &[])?;
+    Ok((Some(process), stream))
 }
 
-/// A word that a shell takes as it is.
-fn is_plain(word: &str) -> bool {
+/// Whether a shell takes a word as it is.
+pub fn is_plain_word(word: &str) -> bool {
     let plain = |one: char| one.is_ascii_alphanumeric() || "/._~+-=".contains(one);
     !word.is_empty() && word.chars().all(plain)
 }
@@ -470,6 +646,8 @@ mod tests {
             monotonic: ClockTrack::default(),
             wall: ClockTrack::default(),
             silence_max: SILENCE,
+            agent_here: None,
+            overdue: None,
         };
         let mut far = MessageStream::new(to.0, from.1);
         let now = Moment { clock: ClockName("far".into()), at: Nanos(1) };
@@ -488,6 +666,40 @@ mod tests {
         assert!(matches!(host.hear(Nanos::MAX), Ok(Some(HostNews::Clock { .. }))));
         host.ask_clock().unwrap();
         assert!(matches!(host.hear(Nanos::MAX), Err(HostError::Silent(SILENCE))));
+    }
+
+    /// Its lease may be shorter than the time that it has for an answer.
+    #[test]
+    fn an_agent_that_has_yet_to_answer_has_its_lease_renewed() {
+        let (mut host, mut far) = host();
+        host.ask_clock().unwrap();
+        host.ask_clock().unwrap();
+        let mut heard = Vec::<ToHost>::new();
+        while heard.len() < 2 {
+            assert_eq!(far.wait(Duration::from_secs(60)).unwrap(), StreamState::Heard, "{heard:?}");
+            heard.extend(std::iter::from_fn(|| far.take().unwrap()));
+        }
+        assert_eq!(heard, [ToHost::AskClock { round: 1 }, ToHost::Renew]);
+    }
+
+    /// Messages without end are no answer.
+    #[test]
+    fn a_host_that_says_everything_but_the_answer_is_silent() {
+        let (mut host, mut far) = host();
+        host.ask_clock().unwrap();
+        let flood = std::thread::spawn(move || {
+            while far.send(&FromHost::Note("x".into())).is_ok() {
+                far.wait(Duration::ZERO).unwrap();
+            }
+        });
+        let found = loop {
+            if let Err(error) = host.hear(Nanos::MAX) {
+                break error;
+            }
+        };
+        assert!(matches!(found, HostError::Silent(SILENCE)), "{found}");
+        drop(host);
+        flood.join().unwrap();
     }
 
     /// Bytes of a message that never comes whole hold up nobody.

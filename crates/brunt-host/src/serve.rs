@@ -1,25 +1,37 @@
 //! Runs an agent's side of one conversation on the calling thread: waits, reads, writes and samples around
-//! [`AgentSession`].
+//! [`AgentSession`]. A run has its own thread ([`crate::work`]), and ends with the conversation.
 //!
-//! The rule: answers about the clock come first; samples that a slow controller does not read are dropped and counted.
+//! The rule: answers about the clock come first; what a slow controller does not read is bounded, and counted if dropped.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use brunt_block::table::BackendEntry;
 use brunt_core::{Clock, Nanos};
-use brunt_probe::{LOCAL, Probes, Sampler, Schedule, Subject};
-use brunt_result::event::{ClockName, Envelope, Event, Sample};
-use brunt_result::message::{FailureKind, FromHost, Moment, VERSION};
+use brunt_probe::Probes;
+use brunt_result::event::ClockName;
+use brunt_result::message::{FailureKind, FromHost, HostFault, HostRole, Moment, VERSION, WatchReport};
 
 use crate::agent::{AgentAction, AgentEnd, AgentSession};
+use crate::agent_thread::end_all;
+use crate::allow::AllowList;
+use crate::bench::AgentBench;
+use crate::breaking::{AgentFault, no_thread};
+use crate::bridging::AgentBridge;
+use crate::clock::moved;
 use crate::clock_name;
+use crate::sampling::{AgentClock, AgentProber};
+use crate::serving::{AgentRole, Serving, role_without_thread};
+use crate::session::plain;
 use crate::stream::{MessageStream, StreamError, StreamState};
+use crate::work::{AgentOrder, AgentRun};
 
 /// How often the program looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// With more than this waiting to be sent, samples are dropped: seconds of samples of a large host.
-const SAMPLES_BACKLOG_BYTES: usize = 1 << 20;
+/// How often it looks for news of a run.
+const RUN_LOOK: Duration = Duration::from_millis(10);
 
 /// How an agent works.
 #[derive(Clone, Debug)]
@@ -30,6 +42,12 @@ pub struct AgentConfig {
     pub lease: Duration,
     /// Added to all times, so that a test has hosts whose clocks differ.
     pub clock_shift_ns: i64,
+    /// What it may open for a controller.
+    pub allow: AllowList,
+    /// Backends of other crates.
+    pub backends: &'static [BackendEntry],
+    /// How this program serves targets and sinks.
+    pub serving: Serving,
 }
 
 /// Holds the conversation until it is over; `stop` ends it.
@@ -41,29 +59,33 @@ pub fn serve(
     config: &AgentConfig,
     stop: &AtomicBool,
 ) -> Result<AgentEnd, StreamError> {
+    let allow = Arc::new(config.allow.clone());
     let mut work = AgentWork {
         clock: Clock::Monotonic,
         name: clock_name(config.clock_shift_ns),
         shift_ns: config.clock_shift_ns,
         watching: None,
+        bench: Arc::new(AgentBench::new(Arc::clone(&allow), config.backends, config.clock_shift_ns)),
+        run: None,
+        released: false,
+        allow,
+        faults: BTreeMap::new(),
+        unmade: Vec::new(),
+        bridge: AgentBridge::default(),
+        roles: BTreeMap::new(),
+        unstarted: Vec::new(),
+        serving: config.serving,
     };
     let mut session = AgentSession::new(config.lease, work.clock.now());
     let now = Moment { clock: work.name.clone(), at: work.shifted(work.clock.now()) };
     stream.send(&FromHost::Hello { version: VERSION, program: config.program.clone(), now })?;
     loop {
         let now = work.clock.now();
-        if now >= session.deadline() {
-            let what = format!("nothing was heard for {:?}", config.lease);
-            let kind = FailureKind::LeaseOver;
-            // Whoever it is has probably gone; if not, this is why.
-            let _ = stream.send(&FromHost::Failed { kind, what });
-            return Ok(AgentEnd::LeaseOver);
-        }
         if stop.load(Ordering::Relaxed) {
             return Ok(AgentEnd::Stopped);
         }
-        let due = work.due().map_or(session.deadline(), |due| due.min(session.deadline()));
-        let state = stream.wait(due.since(now).min(LOOK))?;
+        let look = if work.is_at_work() { RUN_LOOK } else { LOOK };
+        let state = stream.wait(session.deadline().since(now).min(look))?;
         let heard = work.clock.now();
         while let Some(message) = stream.take()? {
             match session.on_message(message, heard) {
@@ -75,7 +97,24 @@ pub fn serve(
         if state == StreamState::Closed {
             return Ok(AgentEnd::Closed);
         }
-        work.sample_if_due(&mut stream)?;
+        // Only now: if we were away (stopped, or without a processor), what renews the lease may have waited for us.
+        if now >= session.deadline() {
+            let what = format!("nothing was heard for {:?}", config.lease);
+            let kind = FailureKind::LeaseOver;
+            // Whoever it is has probably gone; if not, this is why.
+            let _ = stream.send(&FromHost::Failed { kind, what });
+            return Ok(AgentEnd::LeaseOver);
+        }
+        if work.pass_on_news(&mut stream)? {
+            session.released();
+        }
+        for fault in work.pass_on_faults(&mut stream)? {
+            session.fault_over(fault);
+        }
+        for role in work.pass_on_roles(&mut stream)? {
+            session.role_over(role);
+        }
+        work.pass_on_samples(&mut stream)?;
     }
 }
 
@@ -85,26 +124,33 @@ struct AgentWork {
     name: ClockName,
     shift_ns: i64,
     watching: Option<AgentProber>,
+    bench: Arc<AgentBench>,
+    run: Option<AgentRun>,
+    /// A run was released of which nothing was left, and nobody said so yet.
+    released: bool,
+    allow: Arc<AllowList>,
+    faults: BTreeMap<u32, AgentFault>,
+    /// Numbers of those that there was no thread for.
+    unmade: Vec<u32>,
+    bridge: AgentBridge,
+    roles: BTreeMap<u32, AgentRole>,
+    /// Numbers of those that there was no thread for.
+    unstarted: Vec<u32>,
+    serving: Serving,
 }
 
-/// Samples the host on the conversation's own thread.
-struct AgentProber {
-    samplers: Vec<Sampler>,
-    schedule: Schedule,
-    /// Samples that a slow controller did not read.
-    dropped: u64,
-    /// Samples dropped and missed, as last told.
-    told: [u64; 2],
+impl Drop for AgentWork {
+    /// Faults and roles end side by side: one that hangs holds up none of the others.
+    fn drop(&mut self) {
+        let faults = std::mem::take(&mut self.faults).into_values().map(AgentFault::into_thread);
+        let roles = std::mem::take(&mut self.roles).into_values().map(AgentRole::into_thread);
+        end_all(faults.chain(roles));
+    }
 }
 
 impl AgentWork {
     fn shifted(&self, at: Nanos) -> Nanos {
-        Nanos(at.0.saturating_add_signed(self.shift_ns))
-    }
-
-    /// When the next sample is.
-    fn due(&self) -> Option<Nanos> {
-        self.watching.as_ref().map(|prober| prober.schedule.due())
+        moved(at, self.shift_ns)
     }
 
     fn act(&mut self, action: AgentAction, stream: &mut MessageStream) -> Result<(), StreamError> {
@@ -117,77 +163,289 @@ impl AgentWork {
                 let (heard, answered) = (self.shifted(heard), self.shifted(self.clock.now()));
                 stream.send(&FromHost::Clock { round, heard, wall_ns, answered })
             }
-            AgentAction::Watch(probes) => {
-                self.watching = Some(AgentProber::start(&probes, &self.clock));
-                self.tell_notes(stream)
+            AgentAction::Watch(probes, host) => self.watch(&probes, &host, stream),
+            AgentAction::WatchFrom(moment) => {
+                let first = self.own_time(&moment, stream)?;
+                if let (Some(prober), Some(first)) = (&self.watching, first) {
+                    prober.begin_again(first);
+                }
+                Ok(())
             }
-            AgentAction::Unwatch => {
-                self.watching = None;
+            AgentAction::Unwatch => self.unwatch(stream),
+            AgentAction::PutFault(fault, what) => self.put_fault(fault, what, stream),
+            AgentAction::TellBridge => stream.send(&FromHost::Bridge(self.bridge.report().map(Box::new))),
+            AgentAction::RemoveFault(fault) => {
+                self.faults.get(&fault).into_iter().for_each(AgentFault::remove);
+                Ok(())
+            }
+            AgentAction::StartRole(role, wish) => self.start_role(role, *wish, stream),
+            AgentAction::TellRole(role, order) => {
+                if let Some(role) = self.roles.get_mut(&role) {
+                    role.tell(order);
+                }
+                Ok(())
+            }
+            AgentAction::Prepare(assignment) => match AgentRun::begin(*assignment, &self.bench) {
+                Ok(run) => {
+                    self.run = Some(run);
+                    Ok(())
+                }
+                Err(error) => {
+                    let what = format!("no thread for a run: {error}");
+                    stream.send(&FromHost::Failed { kind: FailureKind::Broken, what })
+                }
+            },
+            AgentAction::Start(moment) => {
+                if let Some(at) = self.own_time(&moment, stream)? {
+                    self.tell(AgentOrder::Start(at));
+                }
+                Ok(())
+            }
+            AgentAction::Command(command) => {
+                self.tell(AgentOrder::Command(command));
+                Ok(())
+            }
+            AgentAction::SendRequests => {
+                self.tell(AgentOrder::SendRequests);
+                Ok(())
+            }
+            AgentAction::SendJournal => {
+                self.tell(AgentOrder::SendJournal);
+                Ok(())
+            }
+            AgentAction::Release => {
+                self.tell(AgentOrder::Release);
+                // It had no thread, or its thread panicked.
+                self.released = self.run.is_none();
                 Ok(())
             }
         }
     }
 
-    fn tell_notes(&mut self, stream: &mut MessageStream) -> Result<(), StreamError> {
-        let samplers = self.watching.iter_mut().flat_map(|prober| &mut prober.samplers);
-        samplers.flat_map(Sampler::take_notes).try_for_each(|note| stream.send(&FromHost::Note(note)))
+    /// Whether there is something whose news come by themselves.
+    fn is_at_work(&self) -> bool {
+        self.run.is_some() || !self.faults.is_empty() || self.roles.values().any(AgentRole::is_busy)
     }
 
-    fn sample_if_due(&mut self, stream: &mut MessageStream) -> Result<(), StreamError> {
-        let shift_ns = self.shift_ns;
-        let now = self.clock.now();
-        let Some(prober) = self.watching.as_mut().filter(|prober| now >= prober.schedule.due()) else {
-            return Ok(());
-        };
-        prober.schedule.taken(now);
-        // One sample of all subjects: they are of one host and of the same time.
-        let samples = prober.samplers.iter_mut().filter_map(|sampler| sampler.sample(&self.clock, now));
-        let together = samples.reduce(|mut all, mut one| {
-            all.values.append(&mut one.values);
-            all
-        });
-        match together {
-            Some(_) if stream.backlog() > SAMPLES_BACKLOG_BYTES => prober.dropped += 1,
-            Some(sample) => {
-                let shifted = |at: Nanos| Nanos(at.0.saturating_add_signed(shift_ns));
-                let sample = Sample { start: shifted(sample.start), end: shifted(sample.end), ..sample };
-                let envelope = Envelope::new(self.name.clone(), Event::Sample(Arc::new(sample)));
-                stream.send(&FromHost::Event(Box::new(envelope)))?;
+    fn put_fault(
+        &mut self,
+        fault: u32,
+        what: HostFault,
+        stream: &mut MessageStream,
+    ) -> Result<(), StreamError> {
+        match AgentFault::begin(fault, what, &self.allow, &self.bridge, self.shift_ns) {
+            Ok(begun) => {
+                self.faults.insert(fault, begun);
+                Ok(())
             }
-            None => {}
+            Err(error) => {
+                self.unmade.push(fault);
+                stream.send(&no_thread(fault, &error))
+            }
         }
-        let lost = [prober.dropped, prober.schedule.missed];
-        if stream.backlog() <= SAMPLES_BACKLOG_BYTES {
-            let told = std::mem::replace(&mut prober.told, lost);
-            for (index, name) in ["samples_dropped", "samples_missed"].into_iter().enumerate() {
-                if lost[index] != told[index] {
-                    stream.send(&FromHost::Counter { name: name.into(), value: lost[index] })?;
+    }
+
+    /// Sends what faults have said since the last look; the numbers of those that are over.
+    fn pass_on_faults(&mut self, stream: &mut MessageStream) -> Result<Vec<u32>, StreamError> {
+        let mut over = std::mem::take(&mut self.unmade);
+        for (number, fault) in &mut self.faults {
+            let (news, is_over) = fault.news();
+            news.iter().try_for_each(|one| stream.send(one))?;
+            if is_over {
+                over.push(*number);
+            }
+        }
+        over.iter().for_each(|number| drop(self.faults.remove(number)));
+        Ok(over)
+    }
+
+    fn start_role(
+        &mut self,
+        number: u32,
+        wish: HostRole,
+        stream: &mut MessageStream,
+    ) -> Result<(), StreamError> {
+        match AgentRole::begin(wish, &self.allow, self.serving, self.shift_ns) {
+            Ok(begun) => {
+                self.roles.insert(number, begun);
+                Ok(())
+            }
+            Err(error) => {
+                self.unstarted.push(number);
+                stream.send(&FromHost::Role { role: number, news: role_without_thread(&error) })
+            }
+        }
+    }
+
+    /// Sends what there is to know of roles since the last look; the numbers of those that are over.
+    fn pass_on_roles(&mut self, stream: &mut MessageStream) -> Result<Vec<u32>, StreamError> {
+        let mut over = std::mem::take(&mut self.unstarted);
+        for (number, role) in &mut self.roles {
+            let (news, is_over) = role.news();
+            if let (Some(prober), Some(pid)) = (&mut self.watching, role.pid) {
+                prober.watch_role(*number, &role.name, pid);
+            }
+            for news in news {
+                stream.send(&FromHost::Role { role: *number, news })?;
+            }
+            if is_over {
+                over.push(*number);
+            }
+        }
+        for number in &over {
+            self.roles.remove(number);
+            self.watching.iter_mut().for_each(|prober| prober.forget_role(*number));
+        }
+        Ok(over)
+    }
+
+    fn tell(&self, order: AgentOrder) {
+        if let Some(run) = &self.run {
+            run.tell(order);
+        }
+    }
+
+    /// Sends what the run has said since the last look; whether nothing of it is left.
+    fn pass_on_news(&mut self, stream: &mut MessageStream) -> Result<bool, StreamError> {
+        if std::mem::take(&mut self.released) {
+            stream.send(&FromHost::Released)?;
+            return Ok(true);
+        }
+        let Some(run) = &self.run else { return Ok(false) };
+        let mut gone = false;
+        // Looked at first: what it said last is passed on below.
+        let is_over = run.is_over();
+        for news in run.news() {
+            gone |= news == FromHost::Released;
+            stream.send(&news)?;
+        }
+        if is_over && !gone {
+            // Its controller gives up this host, and says why.
+            let what = "the run's thread panicked; the agent's standard error says where".to_string();
+            stream.send(&FromHost::Failed { kind: FailureKind::Broken, what })?;
+        }
+        if is_over || gone {
+            self.run = None;
+        }
+        Ok(gone)
+    }
+
+    fn watch(&mut self, probes: &Probes, host: &str, stream: &mut MessageStream) -> Result<(), StreamError> {
+        let of = AgentClock { name: self.name.clone(), shift_ns: self.shift_ns };
+        match AgentProber::start(probes, host, of) {
+            Ok(mut prober) => {
+                for (number, role) in &self.roles {
+                    role.pid.into_iter().for_each(|pid| prober.watch_role(*number, &role.name, pid));
                 }
+                self.watching = Some(prober);
+                Ok(())
+            }
+            Err(error) => {
+                let what = format!("no thread that samples this host: {error}");
+                stream.send(&FromHost::Failed { kind: FailureKind::Broken, what })
             }
         }
-        self.tell_notes(stream)
+    }
+
+    fn unwatch(&self, stream: &mut MessageStream) -> Result<(), StreamError> {
+        match &self.watching {
+            Some(prober) => {
+                prober.finish();
+                Ok(())
+            }
+            None => stream.send_later(&FromHost::Watched(WatchReport::default())),
+        }
+    }
+
+    fn pass_on_samples(&mut self, stream: &mut MessageStream) -> Result<(), StreamError> {
+        if let Some(prober) = &mut self.watching
+            && prober.pass_on(stream)?
+        {
+            self.watching = None;
+        }
+        Ok(())
+    }
+
+    /// A moment of the clock that we greeted with, on that of this machine; another one is refused.
+    fn own_time(&self, moment: &Moment, stream: &mut MessageStream) -> Result<Option<Nanos>, StreamError> {
+        if moment.clock == self.name {
+            return Ok(Some(moved(moment.at, self.shift_ns.saturating_neg())));
+        }
+        let what = format!("a time on the clock '{}', not on '{}'", plain(&moment.clock.0), self.name.0);
+        stream.send(&FromHost::Failed { kind: FailureKind::Refused, what })?;
+        Ok(None)
     }
 }
 
-impl AgentProber {
-    /// The first reading is the begin of the first sample.
-    fn start(probes: &Probes, clock: &Clock) -> AgentProber {
-        let subjects = [
-            Subject::Machine { host: LOCAL.into(), with_network: true },
-            Subject::Process { host: LOCAL.into(), name: "agent".into(), pid: std::process::id() },
-        ];
-        let chosen = probes.chosen();
-        // Only another network's namespace can be closed to us.
-        let mut samplers: Vec<Sampler> =
-            subjects.iter().filter_map(|subject| Sampler::open(subject, &chosen).ok()).collect();
-        let now = clock.now();
-        samplers.iter_mut().for_each(|sampler| drop(sampler.sample(clock, now)));
-        let interval = probes.interval.0;
-        AgentProber {
-            samplers,
-            schedule: Schedule::new(now.after(interval), interval),
-            dropped: 0,
-            told: [0; 2],
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_result::message::{RoleOrder, ToHost};
+    use std::sync::atomic::AtomicU32;
+    use std::time::Instant;
+
+    fn config(lease: Duration, serving: Serving) -> AgentConfig {
+        let (allow, program) = (AllowList::everything(), "brunt test".to_string());
+        AgentConfig { program, lease, clock_shift_ns: 0, allow, backends: &[], serving }
+    }
+
+    /// Roles that hang are given up together: one after another they would take three seconds each.
+    #[test]
+    fn an_agent_leaves_roles_that_hang_at_once() {
+        const ROLES: u32 = 40;
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
+        let agent = MessageStream::new(from.0, to.1);
+        let mut controller = MessageStream::new(to.0, from.1);
+        controller.send(&ToHost::Hello { version: VERSION, program: "brunt test".into() }).unwrap();
+        for role in 0..ROLES {
+            let wish = HostRole {
+                name: "disk".into(),
+                serve: serde_json::json!("memory:1MiB"),
+                address: "127.0.0.1".parse().unwrap(),
+                congestion: None,
+                login: None,
+            };
+            let order = RoleOrder::Start(Box::new(wish));
+            controller.send(&ToHost::Role { role, order }).unwrap();
         }
+        // Their threads go with this test's process.
+        let config = config(Duration::from_secs(600), |_| {
+            STARTED.fetch_add(1, Ordering::Relaxed);
+            loop {
+                std::thread::park();
+            }
+        });
+        let serving = std::thread::spawn(move || serve(agent, &config, &AtomicBool::new(false)).is_ok());
+        while STARTED.load(Ordering::Relaxed) < ROLES {
+            assert!(!serving.is_finished(), "it serves until its controller has gone");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(controller);
+        let begin = Instant::now();
+        assert!(serving.join().unwrap(), "it ends with its controller");
+        let took = begin.elapsed();
+        assert!(took < Duration::from_secs(60), "{ROLES} roles took {took:?}");
+    }
+
+    /// An agent that was away for longer than its lease reads what waits before it gives its controller up.
+    #[test]
+    fn what_waits_renews_the_lease() {
+        let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
+        let agent = MessageStream::new(from.0, to.1);
+        let mut controller = MessageStream::new(to.0, from.1);
+        controller.send(&ToHost::Hello { version: VERSION, program: "brunt test".into() }).unwrap();
+        controller.send(&ToHost::AskClock { round: 1 }).unwrap();
+        // Over at the first look.
+        let config =
+            config(Duration::from_nanos(1), |_| Err(crate::NotServed("nothing is served here".into())));
+        let end = serve(agent, &config, &AtomicBool::new(false)).unwrap();
+        assert!(matches!(end, AgentEnd::LeaseOver), "{end:?}");
+        let mut heard: Vec<FromHost> = Vec::new();
+        while controller.wait(Duration::from_secs(60)).unwrap() == StreamState::Heard {
+            heard.extend(std::iter::from_fn(|| controller.take().unwrap()));
+        }
+        assert!(matches!(heard[1], FromHost::Clock { round: 1, .. }), "{heard:?}");
+        assert!(matches!(heard[2], FromHost::Failed { kind: FailureKind::LeaseOver, .. }), "{heard:?}");
     }
 }

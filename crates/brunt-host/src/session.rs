@@ -3,16 +3,29 @@
 //!
 //! The rule: what an agent says is checked before it is believed: its clock has one name from its greeting on.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brunt_core::Nanos;
+use brunt_probe::Probes;
+use brunt_result::choice::{PageCache, RingChoice, RingMode, RingTrial};
 use brunt_result::event::{ClockName, Envelope, Event, Sample};
-use brunt_result::message::{FailureKind, FrameError, FromHost, ToHost, VERSION};
+use brunt_result::link::LinkReport;
+use brunt_result::message::{
+    Assignment, FailureKind, FrameError, FromHost, HostFault, HostFaultFailure, HostReady, Moment, Proof,
+    RecordEnd, RoleNews, RoleOrder, ToHost, VERSION, WatchReport,
+};
+use brunt_result::secrets::without_secrets;
+use brunt_result::{Interval, Outcome, RequestRecord};
 
 use crate::ClockRound;
+use crate::role_rules::RoleRules;
+use crate::run_rules::{HostPart, RunNewsError, RunRules};
 
 /// Longest text of an agent that is passed on.
 const TEXT_CHARS_MAX: usize = 500;
+/// Most texts of a list that are.
+const TEXTS_MAX: usize = 300;
 
 /// What was heard.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,10 +44,58 @@ pub enum HostNews {
     Sample(Arc<Sample>),
     /// What the user has to know.
     Note(String),
+    /// What the user has to know of its samples.
+    WatchNote(String),
+    /// No sample follows.
+    Watched(WatchReport),
+    /// A fault shows, or is gone, with times on its clock.
+    FaultProven(u32, Box<Proof>),
+    /// What went through the bridge of the host.
+    Bridge(Option<Box<LinkReport>>),
+    /// A fault is not there, or not gone.
+    FaultFailed(u32, HostFaultFailure, String),
+    /// What there is to know of a role, with times on its clock.
+    Role(u32, RoleNews),
     /// A counter of the agent's.
     Counter(String, u64),
     /// What it could not do.
     Failed(FailureKind, String),
+    /// All workers of its run wait for the start; what the user has to know beside the figures.
+    Ready(HostReady),
+    /// An interval of one of its workers, counted from 0, with times on its clock.
+    Interval(u32, Box<Interval>),
+    /// One of its workers has ended.
+    Ended(u32, Box<Outcome>),
+    /// How many requests it has on record.
+    Recorded(RecordEnd),
+    /// Some of them, with times on its clock.
+    Requests(Vec<RequestRecord>),
+    /// How many bytes each of its workers has of its journal of acknowledged writes.
+    Journals(Vec<u64>),
+    /// A part of one, of this worker, counted from 0.
+    Journal(u32, Vec<u8>),
+    /// All have; what their devices went through, the page cache's part, if there was one in the way, and the host's part of a
+    /// replay, which the load has to read.
+    Done(Vec<String>, Option<PageCache>, Option<String>),
+    /// Nothing of its run is left.
+    Released,
+    /// Of a run that nobody wants any more.
+    Late,
+}
+
+impl HostNews {
+    /// Whether it has times of the host's clock.
+    pub(crate) fn is_dated(&self) -> bool {
+        matches!(
+            self,
+            HostNews::Interval(..)
+                | HostNews::Ended(..)
+                | HostNews::Requests(_)
+                | HostNews::Sample(_)
+                | HostNews::FaultProven(..)
+                | HostNews::Role(_, RoleNews::Away(_) | RoleNews::Back { .. } | RoleNews::Died(_))
+        )
+    }
 }
 
 /// Why what an agent says is not understood.
@@ -46,6 +107,9 @@ pub enum SessionError {
     /// It says what it was not asked for.
     #[error("the agent sent {0}, which nobody asked for")]
     Unasked(&'static str),
+    /// What it says of its run cannot be.
+    #[error("the agent sent {0}")]
+    Run(#[from] RunNewsError),
     /// A name in a sample would move a terminal's cursor.
     #[error("the agent sent a sample with control characters in a name")]
     Name,
@@ -67,6 +131,23 @@ pub struct HostSession {
     /// The question that waits for its answer, and when it was sent.
     asked: Option<(u32, Nanos)>,
     watching: bool,
+    run: Option<RunRules>,
+    /// Faults that were asked for, and what is to be heard next.
+    faults: BTreeMap<u32, FaultState>,
+    roles: RoleRules,
+    /// What went through its bridge is to be heard.
+    asked_bridge: bool,
+}
+
+/// Where a fault stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FaultState {
+    /// It was asked for.
+    Putting,
+    /// It shows.
+    There,
+    /// It is to be removed.
+    Removing,
 }
 
 impl HostSession {
@@ -96,10 +177,69 @@ impl HostSession {
         ToHost::AskClock { round: self.rounds }
     }
 
-    /// Asks for samples.
-    pub fn watch(&mut self, interval_ms: u64, only: Vec<String>) -> ToHost {
+    /// Asks for samples like this of the host, which is called so.
+    pub fn watch(&mut self, name: &str, probes: &Probes) -> ToHost {
         self.watching = true;
-        ToHost::Watch { interval_ms, only }
+        ToHost::Watch {
+            name: name.to_string(),
+            interval_ms: u64::try_from(probes.interval.0.as_millis()).unwrap_or(u64::MAX),
+            only: probes.only.clone(),
+            processes: probes.processes.clone(),
+        }
+    }
+
+    /// Has samples due at a time of the host's clock, and in intervals from there.
+    ///
+    /// # Panics
+    /// Before its greeting.
+    pub fn watch_from(&self, first: Nanos) -> ToHost {
+        ToHost::WatchFrom(Moment { clock: self.clock.clone().expect("it has greeted"), at: first })
+    }
+
+    /// Asks for a run, of which this host has this part.
+    ///
+    /// # Panics
+    /// When there is one already.
+    pub fn prepare(&mut self, assignment: Assignment, part: HostPart) -> ToHost {
+        assert!(self.run.is_none(), "one run at a time");
+        self.run = Some(RunRules::new(part));
+        ToHost::Prepare(Box::new(assignment))
+    }
+
+    /// Asks for the next piece of the run's record of requests.
+    ///
+    /// # Panics
+    /// When there is no run.
+    pub fn more_requests(&mut self) -> ToHost {
+        self.run.as_mut().expect("there is a run").ask_for_requests();
+        ToHost::MoreRequests
+    }
+
+    /// Asks for the next part of the run's journals.
+    ///
+    /// # Panics
+    /// When there is no run.
+    pub fn more_journal(&mut self) -> ToHost {
+        self.run.as_mut().expect("there is a run").ask_for_journal();
+        ToHost::MoreJournal
+    }
+
+    /// Starts the run at a time of the host's clock.
+    ///
+    /// # Panics
+    /// Before its greeting.
+    pub fn start(&self, at: Nanos) -> ToHost {
+        ToHost::Start(Moment { clock: self.clock.clone().expect("it has greeted"), at })
+    }
+
+    /// Ends the run; from now on nothing is passed on of it but [`HostNews::Released`].
+    ///
+    /// # Panics
+    /// When there is none, or this was said already.
+    pub fn release(&mut self) -> ToHost {
+        let run = self.run.as_mut().expect("there is a run");
+        assert!(!std::mem::replace(&mut run.releasing, true), "a run is released once");
+        ToHost::Release
     }
 
     /// Takes a message that came at `now`.
@@ -131,23 +271,184 @@ impl HostSession {
             }
             FromHost::Event(envelope) => sample(*envelope, clock, self.watching),
             FromHost::Note(note) => Ok(HostNews::Note(plain(&note))),
+            FromHost::WatchNote(note) => Ok(HostNews::WatchNote(plain(&note))),
+            FromHost::Watched(report) if std::mem::take(&mut self.watching) => Ok(HostNews::Watched(report)),
+            FromHost::Watched(_) => Err(SessionError::Unasked("an end of samples")),
             FromHost::Counter { name, value } => Ok(HostNews::Counter(plain(&name), value)),
-            FromHost::Failed { kind, what } => Ok(HostNews::Failed(kind, plain(&what))),
+            FromHost::Failed { kind, what } => {
+                // What a run that is not wanted any more failed of is nobody's concern; what ends the conversation is.
+                let of_all = matches!(kind, FailureKind::LeaseOver | FailureKind::Version);
+                let is_late = !of_all && self.run.as_ref().is_some_and(|run| run.releasing);
+                Ok(if is_late { HostNews::Late } else { HostNews::Failed(kind, plain(&what)) })
+            }
+            FromHost::Bridge(report) if std::mem::take(&mut self.asked_bridge) => {
+                Ok(HostNews::Bridge(report))
+            }
+            FromHost::Bridge(_) => Err(SessionError::Unasked("what went through a bridge")),
+            FromHost::FaultPut { .. } | FromHost::FaultRemoved { .. } | FromHost::FaultFailed { .. } => {
+                self.news_of_fault(message)
+            }
+            FromHost::Role { role, news } => Ok(HostNews::Role(role, self.roles.take(role, news)?)),
             FromHost::Hello { .. } => Err(SessionError::Unasked("a second greeting")),
-            FromHost::NeedsTrace(_)
-            | FromHost::Ready(_)
-            | FromHost::Started(_)
+            FromHost::NeedsTrace(_) => Err(SessionError::Unasked("a part of a run")),
+            FromHost::Ready(_)
             | FromHost::Interval { .. }
+            | FromHost::Ended { .. }
+            | FromHost::Recorded(_)
             | FromHost::Requests(_)
+            | FromHost::Journals(_)
             | FromHost::Journal { .. }
-            | FromHost::Done(_) => Err(SessionError::Unasked("news of a run")),
+            | FromHost::Done { .. }
+            | FromHost::Released => self.news_of_run(message),
+        }
+    }
+
+    /// Asks what went through the host's bridge. One question at a time.
+    pub fn ask_bridge(&mut self) -> ToHost {
+        self.asked_bridge = true;
+        ToHost::AskBridge
+    }
+
+    /// Asks for a fault.
+    ///
+    /// # Panics
+    /// When there is one of this number.
+    pub fn put_fault(&mut self, fault: u32, what: HostFault) -> ToHost {
+        assert!(self.faults.insert(fault, FaultState::Putting).is_none(), "each fault has its own number");
+        ToHost::PutFault { fault, what }
+    }
+
+    /// Asks something of a role.
+    ///
+    /// # Panics
+    /// When one is to be started, and there is one of this number.
+    pub fn role(&mut self, role: u32, order: RoleOrder) -> ToHost {
+        self.roles.ask(role, &order);
+        ToHost::Role { role, order }
+    }
+
+    /// Has a fault removed. Of one that failed since nothing will be heard.
+    pub fn remove_fault(&mut self, fault: u32) -> ToHost {
+        if let Some(state) = self.faults.get_mut(&fault) {
+            *state = FaultState::Removing;
+        }
+        ToHost::RemoveFault { fault }
+    }
+
+    /// Whether there is one of this number that has neither failed nor been removed.
+    pub(crate) fn has_fault(&self, fault: u32) -> bool {
+        self.faults.contains_key(&fault)
+    }
+
+    fn news_of_fault(&mut self, message: FromHost) -> Result<HostNews, SessionError> {
+        let unasked = Err(SessionError::Unasked("news of a fault"));
+        let proven = |proof: Proof| Box::new(plain_proof(proof));
+        match message {
+            FromHost::FaultPut { fault, proof } => match self.faults.get_mut(&fault) {
+                Some(state @ FaultState::Putting) => {
+                    *state = FaultState::There;
+                    Ok(HostNews::FaultProven(fault, proven(proof)))
+                }
+                // It was to be removed before it showed.
+                Some(FaultState::Removing) => Ok(HostNews::Late),
+                _ => unasked,
+            },
+            FromHost::FaultRemoved { fault, proof } => match self.faults.remove(&fault) {
+                Some(FaultState::Removing) => Ok(HostNews::FaultProven(fault, proven(proof))),
+                _ => unasked,
+            },
+            FromHost::FaultFailed { fault, kind, what } => match self.faults.remove(&fault) {
+                Some(FaultState::Putting | FaultState::Removing) => {
+                    Ok(HostNews::FaultFailed(fault, kind, plain(&what)))
+                }
+                _ => unasked,
+            },
+            _ => unasked,
+        }
+    }
+
+    fn news_of_run(&mut self, message: FromHost) -> Result<HostNews, SessionError> {
+        let run = self.run.as_mut().ok_or(SessionError::Unasked("news of a run"))?;
+        if run.releasing {
+            if message == FromHost::Released {
+                self.run = None;
+                return Ok(HostNews::Released);
+            }
+            return Ok(HostNews::Late);
+        }
+        match message {
+            FromHost::Ready(ready) => {
+                run.ready()?;
+                let ring = ready.ring.map(plain_ring);
+                Ok(HostNews::Ready(HostReady {
+                    notes: plain_list(&ready.notes),
+                    ring,
+                    trace: ready.trace.as_deref().map(plain),
+                }))
+            }
+            FromHost::Interval { worker, interval } => {
+                run.interval(worker, &interval)?;
+                Ok(HostNews::Interval(worker, interval))
+            }
+            FromHost::Ended { worker, mut outcome } => {
+                run.ended(worker, &outcome)?;
+                if let Some(error) = &mut outcome.first_error {
+                    error.text = plain(&error.text);
+                }
+                Ok(HostNews::Ended(worker, outcome))
+            }
+            FromHost::Recorded(mut end) => {
+                run.recorded(&end)?;
+                end.why = plain(&end.why);
+                Ok(HostNews::Recorded(end))
+            }
+            FromHost::Requests(requests) => {
+                run.requests(&requests)?;
+                Ok(HostNews::Requests(requests))
+            }
+            FromHost::Journals(lengths) => {
+                run.journals(&lengths)?;
+                Ok(HostNews::Journals(lengths))
+            }
+            FromHost::Journal { worker, bytes } => {
+                run.journal(worker, &bytes)?;
+                Ok(HostNews::Journal(worker, bytes))
+            }
+            FromHost::Done { troubles, page_cache, replay } => {
+                run.done()?;
+                Ok(HostNews::Done(plain_list(&troubles), page_cache.filter(is_possible), replay))
+            }
+            _ => Err(SessionError::Unasked("the end of a run")),
         }
     }
 }
 
-/// A text for people's terminals: short, and without what would move their cursors.
+fn is_possible(cache: &PageCache) -> bool {
+    cache.read_share.is_none_or(|share| (0.0..=1.0).contains(&share)) && (0.0..1e9).contains(&cache.flush_s)
+}
+
+/// A choice whose texts may be shown, and whose rates can be added.
+fn plain_ring(ring: RingChoice) -> RingChoice {
+    let trial = |trial: RingTrial| RingTrial {
+        requests_per_second: trial.requests_per_second.filter(|rate| (0.0..1e12).contains(rate)),
+        error: trial.error.as_deref().map(plain),
+        ..trial
+    };
+    let trials = ring.trials.into_iter().take(RingMode::ALL.len()).map(trial).collect();
+    RingChoice { mode: ring.mode, why: plain(&ring.why), trials }
+}
+
+pub(crate) fn plain_proof(proof: Proof) -> Proof {
+    Proof { what: plain(&proof.what), ..proof }
+}
+
+pub(crate) fn plain_list(texts: &[String]) -> Vec<String> {
+    texts.iter().take(TEXTS_MAX).map(|text| plain(text)).collect()
+}
+
+/// A text for people's terminals and results: short, without passwords, and without what would move cursors.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().filter(|one| !one.is_control()).take(TEXT_CHARS_MAX).collect()
+    without_secrets(text).chars().filter(|one| !one.is_control()).take(TEXT_CHARS_MAX).collect()
 }
 
 fn sample(envelope: Envelope, clock: &ClockName, watching: bool) -> Result<HostNews, SessionError> {
@@ -172,8 +473,9 @@ fn has_plain_names(sample: &Sample) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use brunt_result::OpKind;
     use brunt_result::event::SampleValue;
-    use brunt_result::message::Moment;
+    use brunt_result::message::{LoadStep, Secret, TraceDigest};
 
     fn name(text: &str) -> ClockName {
         ClockName(text.into())
@@ -181,6 +483,11 @@ mod tests {
 
     fn hello(version: u32) -> FromHost {
         FromHost::Hello { version, program: "brunt 1".into(), now: Moment { clock: name("a"), at: Nanos(1) } }
+    }
+
+    fn part() -> HostPart {
+        let kinds = vec![OpKind::Read];
+        HostPart { workers: 1, first_worker: 0, kinds, records: false, journals: false }
     }
 
     fn greeted() -> HostSession {
@@ -224,6 +531,38 @@ mod tests {
         assert!(matches!(session.on_message(answer, Nanos(21)), Err(SessionError::Unasked(_))));
     }
 
+    /// Of a fault is heard that it shows and that it is gone, in this order and only when asked for.
+    #[test]
+    fn news_of_faults_have_their_order() {
+        let proof = |what: &str| Proof { at: Nanos(1), seen: Nanos(2), what: what.into(), value: None };
+        let put = |fault| FromHost::FaultPut { fault, proof: proof("there\x1b") };
+        let removed = |fault| FromHost::FaultRemoved { fault, proof: proof("gone") };
+        let failed = |fault| {
+            let (kind, what) = (HostFaultFailure::NotShown, "no".to_string());
+            FromHost::FaultFailed { fault, kind, what }
+        };
+        let mut session = greeted();
+        let hear = |session: &mut HostSession, message| session.on_message(message, Nanos(3));
+        for message in [put(1), removed(1), failed(1)] {
+            assert!(matches!(hear(&mut session, message), Err(SessionError::Unasked(_))));
+        }
+        session.put_fault(1, HostFault::Memory { bytes: 1 });
+        assert!(hear(&mut session, removed(1)).is_err(), "nobody asked for its end");
+        session.put_fault(2, HostFault::Memory { bytes: 1 });
+        let HostNews::FaultProven(2, shown) = hear(&mut session, put(2)).unwrap() else { panic!("it shows") };
+        assert_eq!(shown.what, "there");
+        assert!(hear(&mut session, put(2)).is_err(), "once");
+        session.remove_fault(2);
+        assert!(matches!(hear(&mut session, removed(2)), Ok(HostNews::FaultProven(2, _))));
+        session.put_fault(3, HostFault::Memory { bytes: 1 });
+        session.remove_fault(3);
+        assert_eq!(hear(&mut session, put(3)).unwrap(), HostNews::Late);
+        assert!(matches!(
+            hear(&mut session, failed(3)),
+            Ok(HostNews::FaultFailed(3, HostFaultFailure::NotShown, _))
+        ));
+    }
+
     #[test]
     fn what_nobody_asked_for_is_refused() {
         let check = |mut session: HostSession, message: FromHost, expected: &str| {
@@ -232,21 +571,79 @@ mod tests {
         };
         let watching = || {
             let mut session = greeted();
-            session.watch(100, vec![]);
+            session.watch("a", &Probes::default());
             session
         };
         check(HostSession::default(), sampled("a"), "not a greeting");
-        check(HostSession::default(), hello(9), "speaks version 9");
+        check(HostSession::default(), hello(99), "speaks version 99");
         check(greeted(), hello(VERSION), "a second greeting");
         check(greeted(), sampled("a"), "an event");
         check(watching(), sampled_of("a", "eth0\u{1b}[2J"), "control characters");
         check(watching(), sampled("b"), "the clock 'b' after it had greeted with 'a'");
-        check(watching(), FromHost::Started(Nanos(1)), "news of a run");
+        check(
+            watching(),
+            FromHost::Done { troubles: vec![], page_cache: None, replay: None },
+            "news of a run",
+        );
+        check(watching(), FromHost::Requests(vec![]), "news of a run");
+        check(watching(), FromHost::Role { role: 0, news: RoleNews::Lives }, "news of a role");
+        check(watching(), FromHost::Journal { worker: 0, bytes: vec![] }, "news of a run");
+        check(watching(), FromHost::NeedsTrace(TraceDigest(String::new())), "a part of a run");
         let mut asked = greeted();
         asked.ask(Nanos(1));
         let answer = FromHost::Clock { round: 77, heard: Nanos(2), wall_ns: 0, answered: Nanos(2) };
         check(asked, answer, "an answer about its clock");
         assert!(matches!(watching().on_message(sampled("a"), Nanos(5)), Ok(HostNews::Sample(_))));
+    }
+
+    /// After its release nothing of a run is passed on but its end, and there may be another.
+    #[test]
+    fn a_run_that_nobody_wants_is_not_heard() {
+        let assignment = || Assignment {
+            run: 1,
+            seed: 1,
+            first_worker: 0,
+            workers_of_all: 1,
+            kind: "block".into(),
+            load: String::new(),
+            member: String::new(),
+            step: LoadStep::Run,
+            target: Secret("memory:1MiB".into()),
+            overwrite: false,
+            journals: false,
+            joined: Vec::new(),
+        };
+        let mut session = greeted();
+        session.prepare(assignment(), part());
+        let ready = |text: &str| HostReady { notes: vec![text.into()], ring: None, trace: None };
+        let heard = session.on_message(FromHost::Ready(ready("a\u{1b}b")), Nanos(2)).unwrap();
+        assert_eq!(heard, HostNews::Ready(ready("ab")));
+        let early = session.on_message(FromHost::Released, Nanos(2)).unwrap_err();
+        assert!(matches!(early, SessionError::Unasked(_)), "{early}");
+        session.release();
+        let nonsense = FromHost::Done { troubles: vec![], page_cache: None, replay: None };
+        assert_eq!(session.on_message(nonsense, Nanos(3)).unwrap(), HostNews::Late);
+        let failed = |kind| FromHost::Failed { kind, what: String::new() };
+        let mut kept = |kind| session.on_message(failed(kind), Nanos(3)).unwrap() != HostNews::Late;
+        use FailureKind::{Broken, LeaseOver, NotAllowed, Refused, Version};
+        assert_eq!(
+            [Broken, NotAllowed, Refused, LeaseOver, Version].map(&mut kept),
+            [false, false, false, true, true]
+        );
+        assert_eq!(session.on_message(FromHost::Released, Nanos(4)).unwrap(), HostNews::Released);
+        assert!(session.on_message(FromHost::Ready(ready("c")), Nanos(5)).is_err());
+        session.prepare(assignment(), part());
+        assert!(session.on_message(FromHost::Ready(ready("c")), Nanos(6)).is_ok());
+    }
+
+    #[test]
+    fn passwords_are_not_passed_on() {
+        let what = "'iscsi://me%hush@host/t/0': no login".to_string();
+        let failed = FromHost::Failed { kind: FailureKind::Refused, what };
+        let HostNews::Failed(_, said) = greeted().on_message(failed, Nanos(1)).unwrap() else {
+            panic!("it failed")
+        };
+        assert_eq!(said, "'iscsi://me%***@host/t/0': no login");
     }
 
     #[test]
@@ -255,7 +652,7 @@ mod tests {
         let HostNews::Note(text) = greeted().on_message(note, Nanos(1)).unwrap() else { panic!("a note") };
         assert_eq!(text, "ä".repeat(TEXT_CHARS_MAX));
         let now = Moment { clock: name("\u{1b}c"), at: Nanos(1) };
-        let hello = FromHost::Hello { version: 9, program: "\u{1b}[2Jbrunt".into(), now };
+        let hello = FromHost::Hello { version: 99, program: "\u{1b}[2Jbrunt".into(), now };
         let said = HostSession::default().on_message(hello, Nanos(1)).unwrap_err().to_string();
         assert!(said.contains("([2Jbrunt)"), "{said}");
     }

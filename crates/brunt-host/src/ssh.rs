@@ -36,8 +36,10 @@ pub(crate) struct SshStart<'a> {
     pub version: &'a str,
     /// Further arguments of the agent.
     pub arguments: &'a [String],
-    /// Both the login and the copy have to be done in this time.
-    pub time_max: Duration,
+    /// The login has to be done in this time.
+    pub login_max: Duration,
+    /// And then the copy in this.
+    pub copy_max: Duration,
 }
 
 /// Starts it; the agent's greeting is what comes next.
@@ -52,10 +54,10 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
     let mut command = Command::new(ssh);
     command.args(options);
     // Nobody answers questions here; and a peer that is gone is noticed also while the copy is sent.
-    command.args(["-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]);
+    command.args(["-o", "BatchMode=yes", "-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=2"]);
     command.args(["-T", "--", start.destination, &far_command(start, bytes)]);
     let (mut process, output) = AgentProcess::spawn(command)?;
-    let until = Instant::now() + start.time_max;
+    let mut until = Instant::now() + start.login_max;
     let mut heard = Heard::default();
     let mut copied = false;
     loop {
@@ -67,9 +69,8 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
                 if machine != std::env::consts::ARCH {
                     return Err(HostError::Machine { theirs: machine, ours: std::env::consts::ARCH });
                 }
-                if !send_program(&mut own, &mut process, until)? {
-                    return Err(HostError::Slow(start.time_max));
-                }
+                until = Instant::now() + start.copy_max;
+                send_program(&mut own, &mut process, start)?;
                 copied = true;
             }
             Some(FarLine::Other) => {}
@@ -82,8 +83,8 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
                     }
                     Some(more) => heard.push(&more),
                     // What ssh has taken may still be on its way.
-                    None if left.is_zero() && copied => return Err(HostError::Slow(start.time_max)),
-                    None if left.is_zero() => return Err(HostError::Silent(start.time_max)),
+                    None if left.is_zero() && copied => return Err(HostError::Slow(start.copy_max)),
+                    None if left.is_zero() => return Err(HostError::Silent(start.login_max)),
                     None => {}
                 }
             }
@@ -91,21 +92,32 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
     }
 }
 
-/// Sends the program; `false` if that was not done by then.
-fn send_program(own: &mut File, process: &mut AgentProcess, until: Instant) -> Result<bool, HostError> {
+/// Sends the program. A host that takes none of it for as long as a login may take is given up: it is frozen, or its disk is.
+fn send_program(own: &mut File, process: &mut AgentProcess, start: &SshStart<'_>) -> Result<(), HostError> {
+    let until = Instant::now() + start.copy_max;
+    let mut stalled = Instant::now() + start.login_max;
     let mut buffer = vec![0; PART_BYTES];
     loop {
         let count =
             own.read(&mut buffer).map_err(|source| HostError::Os { what: "read this program", source })?;
         let mut part = &buffer[..count];
         if part.is_empty() {
-            return Ok(true);
+            return Ok(());
         }
         while !part.is_empty() {
-            let left = until.saturating_duration_since(Instant::now());
-            match write_within(process.input()?, part, left) {
-                Ok(0) if left.is_zero() => return Ok(false),
-                Ok(count) => part = &part[count..],
+            let now = Instant::now();
+            if now >= until {
+                return Err(HostError::Slow(start.copy_max));
+            }
+            if now >= stalled {
+                return Err(HostError::Stalled(start.login_max));
+            }
+            match write_within(process.input()?, part, until.min(stalled) - now) {
+                Ok(0) => {}
+                Ok(count) => {
+                    part = &part[count..];
+                    stalled = Instant::now() + start.login_max;
+                }
                 Err(StreamError::Io { source, .. }) => return Err(process.ended(Some(source))),
                 Err(error) => return Err(error.into()),
             }
@@ -114,7 +126,7 @@ fn send_program(own: &mut File, process: &mut AgentProcess, until: Instant) -> R
 }
 
 /// What the far shell runs. It stands between single quotes, so that it does not matter which shell that is; there are
-/// none inside.
+/// none inside. The folder goes however it ends, also when nobody reads what it says.
 fn far_command(start: &SshStart<'_>, bytes: u64) -> String {
     let arguments: String = start.arguments.iter().map(|argument| format!(" {argument}")).collect();
     let agent = format!("agent --stdio{arguments}");
@@ -122,12 +134,12 @@ fn far_command(start: &SshStart<'_>, bytes: u64) -> String {
         Some(program) => format!("echo {BEGINS}; exec {program} {agent}"),
         None => format!(
             "if [ \"$(brunt --version 2>/dev/null)\" = \"{version}\" ]; then echo {BEGINS}; exec brunt {agent}; fi; \
+             trap \"exit 1\" HUP INT PIPE TERM; trap \"rm -rf \\\"\\$d\\\"\" EXIT; \
              d=$(mktemp -d \"${{TMPDIR:-/tmp}}/brunt-agent.XXXXXX\") || exit 1; \
              echo {NEEDED} $(uname -m); \
              head -c {bytes} >\"$d/brunt\"; \
              if [ $(wc -c <\"$d/brunt\") -eq {bytes} ] && chmod 700 \"$d/brunt\"; \
-             then echo {BEGINS}; \"$d/brunt\" {agent} --remove-program; s=$?; else s=1; fi; \
-             rm -rf \"$d\"; exit $s",
+             then echo {BEGINS}; \"$d/brunt\" {agent} --remove-program; exit $?; else exit 1; fi",
             version = start.version,
         ),
     };
@@ -175,18 +187,52 @@ mod tests {
     /// A host that takes the copy too slowly holds up nobody, and one that ends meanwhile is said to have ended.
     #[test]
     fn a_copy_has_its_time() {
-        let send = |program: &str, time: Duration| {
+        let send = |program: &str, copy_max: Duration, login_max: Duration| {
             let mut command = Command::new("sh");
             command.args(["-c", program]);
             let (mut process, _output) = AgentProcess::spawn(command).unwrap();
             let mut own = File::open(std::env::current_exe().unwrap()).unwrap();
-            send_program(&mut own, &mut process, Instant::now() + time)
+            let start = SshStart {
+                ssh: &[],
+                destination: "far",
+                program: None,
+                version: "brunt 1",
+                arguments: &[],
+                login_max,
+                copy_max,
+            };
+            send_program(&mut own, &mut process, &start)
         };
-        let long = Duration::from_secs(120);
-        assert!(matches!(send("exec cat >/dev/null", long), Ok(true)));
-        assert!(matches!(send("exec sleep 1000", Duration::from_millis(50)), Ok(false)));
-        let error = send("echo 'no space' >&2; exit 3", long).unwrap_err();
+        let (long, short) = (Duration::from_secs(120), Duration::from_millis(50));
+        assert!(send("exec cat >/dev/null", long, long).is_ok());
+        assert!(matches!(send("exec sleep 1000", short, long), Err(HostError::Slow(_))));
+        let frozen = "head -c 100000 >/dev/null; exec sleep 1000";
+        assert!(matches!(send(frozen, long, short), Err(HostError::Stalled(_))));
+        let error = send("echo 'no space' >&2; exit 3", long, long).unwrap_err();
         assert_eq!(error.to_string(), "the agent's connection ended (exit status: 3): no space");
+    }
+
+    /// A host whose controller has gone keeps no folder for its copy, whenever that was.
+    #[test]
+    fn a_copy_that_nobody_sends_leaves_nothing() {
+        let start = SshStart {
+            ssh: &[],
+            destination: "far",
+            program: None,
+            version: "brunt of another world",
+            arguments: &[],
+            login_max: Duration::ZERO,
+            copy_max: Duration::ZERO,
+        };
+        // Nobody reads what it says; nobody sends anything; what was sent is no program.
+        for around in ["{} | :", "{} </dev/null", "echo 12345 | {}"] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut command = Command::new("sh");
+            let script = around.replace("{}", &far_command(&start, 6));
+            command.args(["-c", &script]).env("TMPDIR", folder.path()).stdin(std::process::Stdio::null());
+            let ended = command.output().unwrap();
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{script}: {ended:?}");
+        }
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //! wants to. Pipes of ssh and of a child, or a socket behind TLS.
 //!
 //! The rule: neither side can make the other keep more than a frame and a bounded backlog. Who adds to a full backlog
-//! gets [`StreamError::Full`]; [`MessageStream::backlog`] says before whether something that may be dropped should be.
+//! gets [`StreamError::Full`]. What may wait goes by [`MessageStream::send_later`], behind everything else, and
+//! [`MessageStream::later_backlog`] says before whether something that may be dropped should be.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 use brunt_result::message::{Decoder, FRAME_BYTES_MAX, FrameError, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use serde::{Deserialize, Serialize};
 
 use crate::tls::{Seal, TlsError};
@@ -20,6 +23,9 @@ use crate::tls::{Seal, TlsError};
 const BACKLOG_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 /// What is read at once.
 const READ_BYTES: usize = 64 << 10;
+/// What the kernel keeps of a connection that takes no more: answers about the clock wait behind it. It doubles the number for
+/// its own use (tcp(7)).
+const SOCKET_BYTES: usize = 64 << 10;
 /// A pipe that is ready takes so much without making us wait, whatever its other end does: PIPE_BUF (pipe(7)).
 const PIPE_WRITE_BYTES: usize = 4096;
 
@@ -72,6 +78,9 @@ pub struct MessageStream {
     outgoing: Vec<u8>,
     /// So much of its front was sent.
     sent: usize,
+    /// Frames that go when nothing else waits.
+    later: VecDeque<Vec<u8>>,
+    later_bytes: usize,
     sent_bytes: u64,
     received_bytes: u64,
 }
@@ -87,6 +96,8 @@ impl MessageStream {
             decoder: Decoder::default(),
             outgoing: Vec::new(),
             sent: 0,
+            later: VecDeque::new(),
+            later_bytes: 0,
             sent_bytes: 0,
             received_bytes: 0,
         }
@@ -97,6 +108,7 @@ impl MessageStream {
         let io = |source| StreamError::Io { what: "use the connection", source };
         // Small messages go at once; a clock's question that waits for others is late.
         socket.set_nodelay(true).and_then(|()| socket.set_nonblocking(true)).map_err(io)?;
+        set_socket_send_buffer_size(&socket, SOCKET_BYTES).map_err(|error| io(error.into()))?;
         let input = socket.try_clone().map_err(io)?;
         Ok(MessageStream { seal: Some(Box::new(seal)), ..MessageStream::new(input.into(), socket.into()) })
     }
@@ -139,18 +151,58 @@ impl MessageStream {
         }
         match &mut self.seal {
             None => encode(message, &mut self.outgoing)?,
-            Some(seal) => {
+            Some(_) => {
                 let mut plain = Vec::new();
                 encode(message, &mut plain)?;
-                seal.close(&plain);
+                self.put(&plain);
+            }
+        }
+        self.write_if_ready()
+    }
+
+    /// Puts a message behind all that wait or are sent until it has gone, except others like it. The caller bounds them.
+    ///
+    /// # Errors
+    /// It is longer than a frame, or the other side is gone.
+    pub fn send_later(&mut self, message: &impl Serialize) -> Result<(), StreamError> {
+        let mut frame = Vec::new();
+        encode(message, &mut frame)?;
+        self.later_bytes += frame.len();
+        self.later.push_back(frame);
+        if self.next_later() { self.write_if_ready() } else { Ok(()) }
+    }
+
+    /// Takes up the next message that could wait, if nothing else does: never more than one goes before what comes then.
+    fn next_later(&mut self) -> bool {
+        let frame = if self.backlog() == 0 { self.later.pop_front() } else { None };
+        let Some(frame) = frame else { return false };
+        self.later_bytes -= frame.len();
+        self.put(&frame);
+        true
+    }
+
+    /// Puts a frame behind those that wait.
+    fn put(&mut self, frame: &[u8]) {
+        match &mut self.seal {
+            None => self.outgoing.extend_from_slice(frame),
+            Some(seal) => {
+                seal.close(frame);
                 seal.take(&mut self.outgoing);
             }
         }
+    }
+
+    fn write_if_ready(&mut self) -> Result<(), StreamError> {
         let mut ready = [PollFd::new(&self.output, PollFlags::OUT)];
         if poll_for(&mut ready, Duration::ZERO)? && ready[0].revents().contains(PollFlags::OUT) {
             self.write_some()?;
         }
         Ok(())
+    }
+
+    /// Bytes of messages that wait until nothing else does.
+    pub fn later_backlog(&self) -> usize {
+        self.later_bytes
     }
 
     /// Bytes that wait to be sent.
@@ -168,6 +220,7 @@ impl MessageStream {
     /// # Errors
     /// The descriptors cannot be read or written any more.
     pub fn wait(&mut self, at_most: Duration) -> Result<StreamState, StreamError> {
+        self.next_later();
         let has_backlog = self.backlog() > 0;
         let wanted = if has_backlog { PollFlags::OUT } else { PollFlags::empty() };
         let mut ready = [PollFd::new(&self.input, PollFlags::IN), PollFd::new(&self.output, wanted)];
@@ -356,6 +409,34 @@ mod tests {
             assert!(here.backlog() <= BACKLOG_BYTES_MAX);
         };
         assert!(matches!(error, StreamError::Full(_)), "{error}");
+    }
+
+    /// An answer passes what could wait, but for one message of it and what the kernel has already; and all of it comes, in order.
+    #[test]
+    fn what_can_wait_goes_last() {
+        let (mut here, mut there) = pair();
+        let note = |number: usize| FromHost::Note(format!("{number:08}{}", "x".repeat(8 << 10)));
+        (0..100).for_each(|number| here.send_later(&note(number)).unwrap());
+        // As much as the pipe takes.
+        let mut left = usize::MAX;
+        while here.backlog() + here.later_backlog() < left {
+            left = here.backlog() + here.later_backlog();
+            here.wait(Duration::ZERO).unwrap();
+        }
+        let before = here.later.len();
+        assert!(before > 80 && here.later_backlog() > before * (8 << 10));
+        here.send(&FromHost::Released).unwrap();
+        let mut heard: Vec<FromHost> = Vec::new();
+        while heard.len() < 101 {
+            here.wait(Duration::ZERO).unwrap();
+            there.wait(Duration::ZERO).unwrap();
+            heard.extend(std::iter::from_fn(|| there.take().unwrap()));
+        }
+        let at = heard.iter().position(|one| *one == FromHost::Released).unwrap();
+        assert_eq!(at, 100 - before, "behind those that were under way");
+        heard.remove(at);
+        assert!(heard.into_iter().eq((0..100).map(note)));
+        assert_eq!((here.backlog(), here.later_backlog()), (0, 0));
     }
 
     /// Nonsense ends the conversation, and so does the other side's end.

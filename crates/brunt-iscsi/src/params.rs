@@ -338,6 +338,12 @@ impl Negotiation {
             } else {
                 self.offered |= 1 << index;
             }
+            // Nothing else can come of these, and peers need not answer them (RFC 7143, 6.2.2); Linux' target does not.
+            match (key.rule, value.as_str()) {
+                (Rule::And, "No") => self.store_bool(key.name, false),
+                (Rule::Or, "Yes") => self.store_bool(key.name, true),
+                _ => {}
+            }
             offers.push((key.name, value));
         }
         offers
@@ -726,6 +732,20 @@ mod tests {
         assert_eq!(initiator.values(), target.values());
         assert!(target.values().data_digest && !target.values().header_digest);
         assert_eq!(target.values().max_outstanding_r2t, 8);
+    }
+
+    /// What an offer decides alone holds although nobody answers it: "No" where both have to want it, "Yes" where one.
+    #[test]
+    fn offers_that_need_no_answer() {
+        let values = Params { immediate_data: false, initial_r2t: true, ..Params::default() };
+        let wishes = Wishes { values, ..Wishes::default() };
+        let mut initiator = Negotiation::new(IscsiRole::Initiator, wishes, false);
+        initiator.offers();
+        initiator.on_pairs(&[("MaxBurstLength", "65536")]).unwrap();
+        assert!(!initiator.values().immediate_data && initiator.values().initial_r2t);
+        // An answer says the same, or is none.
+        initiator.on_pairs(&[("InitialR2T", "Yes")]).unwrap();
+        assert!(initiator.on_pairs(&[("ImmediateData", "Yes")]).is_err());
     }
 
     /// An answer outside the offer ends the login.

@@ -11,6 +11,7 @@ use brunt_block::backends::memory::MemoryBackend;
 use brunt_block::sparse::SparseMemory;
 use brunt_block::{Buf, Device, Op, Request, Ring, RingConfig, open_url_with};
 use brunt_core::random::Random;
+use brunt_iscsi::initiator::{connect, url::InitiatorConfig};
 use brunt_iscsi::scsi::{LogicalUnit, LunMap, LunOptions};
 use brunt_iscsi::target_node::{ServedTarget, TargetConfig, TargetServer};
 
@@ -173,6 +174,28 @@ fn lossy(server: SocketAddr, broken: &'static [usize]) -> SocketAddr {
         }
     });
     address
+}
+
+/// Asking a portal for its targets is tried again when its connection breaks, which is counted.
+#[test]
+fn discoveries_outlive_a_broken_connection() {
+    let (server, _) = start();
+    let discover = |broken: &'static [usize]| {
+        let at = lossy(server.portals()[0], broken);
+        let config = InitiatorConfig::parse(&format!("//{at}"), &mut Default::default(), &|_| None).unwrap();
+        (at, connect::discover(&config))
+    };
+    for (broken, retries) in [(&[][..], 0), (&[0][..], 1), (&[0, 1][..], 2)] {
+        let (at, found) = discover(broken);
+        let found = found.unwrap();
+        assert_eq!(found.value[0].name, "iqn.2026-11.io.brunt:t0");
+        assert_eq!(found.retries, retries);
+        let trouble = found.trouble.map(|trouble| trouble.to_string());
+        assert_eq!(trouble.is_some(), retries > 0);
+        assert!(trouble.is_none_or(|said| said.starts_with(&format!("{at}: the connection failed"))));
+    }
+    let error = discover(&[0, 1, 2, 3, 4, 5, 6, 7]).1.unwrap_err().to_string();
+    assert!(error.contains("8 attempts"), "{error}");
 }
 
 /// A login that breaks is tried again, which is counted beside what the device did; a second connection of a session as

@@ -22,7 +22,7 @@ use crate::host::Host;
 use crate::stage::wait_for;
 use crate::sys;
 
-/// Descriptors of a door: user, mount and process namespace of the lab, network namespace of the host.
+/// Descriptors of a door: user and process namespace of the lab, mount and network namespace of the host.
 const DESCRIPTORS: usize = 4;
 /// A longer message is refused.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -54,7 +54,8 @@ impl Door {
     /// There is no /proc, or no descriptor is left.
     pub fn to(host: &Host) -> io::Result<Door> {
         let own = |kind: &str| Ok::<_, io::Error>(File::open(format!("/proc/self/ns/{kind}"))?.into());
-        Ok(Door { user: own("user")?, mount: own("mnt")?, process: own("pid")?, network: host.descriptor()? })
+        let (mount, network) = (host.mounts().try_clone()?, host.descriptor()?);
+        Ok(Door { user: own("user")?, mount, process: own("pid")?, network })
     }
 
     /// Runs a command behind it, on these cores if any are named, and waits for its end. This process changes its

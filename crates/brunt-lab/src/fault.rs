@@ -5,9 +5,8 @@
 //! late, the share of the processor is gone), never with its own intention. What cannot be proven is
 //! an error, and the run is not valid.
 
-use std::time::Duration;
-
-use brunt_core::{Clock, Nanos};
+use brunt_core::Clock;
+pub use brunt_result::message::Proof;
 
 /// Trouble of one kind, at one place, with its values: a link's settings, a share of a processor.
 ///
@@ -29,26 +28,6 @@ pub trait Fault: Send {
     /// # Errors
     /// As for [`Fault::inject`].
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError>;
-}
-
-/// That a fault is there, or gone.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Proof {
-    /// When the change was made, on the run's clock: the start or the end of the fault.
-    pub at: Nanos,
-    /// When it had been seen.
-    pub seen: Nanos,
-    /// What was seen, with its figures, for a report: `97.8% of core 1 taken over 250ms`.
-    pub what: String,
-    /// The figure in it that tells presence from absence, if there is one, in the unit that `what` says.
-    pub value: Option<f64>,
-}
-
-impl Proof {
-    /// How long it took from the change until it was seen.
-    pub fn took(&self) -> Duration {
-        self.seen.since(self.at)
-    }
 }
 
 /// Why a fault is not there, or not gone.

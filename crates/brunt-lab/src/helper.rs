@@ -10,6 +10,9 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
+use crate::guard;
+use crate::process::status_bytes;
+use crate::service;
 use crate::sys::{LockedMemory, is_hung_up, raise_priority};
 
 /// Tells a process that it is a helper, and how many bytes to lock.
@@ -21,8 +24,11 @@ const CHUNK_BYTES: usize = 16 << 20;
 /// Least priority of all: what is measured goes first.
 const NICE: i32 = 19;
 
-/// Does a helper's work if this process is one; the status to end with then.
+/// Does a helper's work if this process is one, or a guard's, or that of a service's keeper; the status to end with then.
 pub fn serve_if_asked() -> Option<u8> {
+    if let Some(status) = guard::serve_if_asked().or_else(service::serve_if_asked) {
+        return Some(status);
+    }
     let bytes = env::var(MARK).ok()?;
     let stdout = io::stdout();
     let mut say = |what: &dyn Display| writeln!(&stdout, "{what}").and_then(|()| (&stdout).flush());
@@ -54,11 +60,26 @@ fn lock(bytes: usize, say: &mut dyn FnMut(&dyn Display) -> io::Result<()>) -> io
     io::copy(&mut io::stdin(), &mut io::sink()).map(drop)
 }
 
-/// Bytes that a process has locked, as the kernel counts; `None` where its /proc cannot be seen.
+/// Bytes that a process has locked, as the kernel counts.
 fn locked(process: impl Display) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmLck:"))?;
-    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib << 10)
+    status_bytes(process, "VmLck:")
+}
+
+/// Starts this program again for what `mark` stands for, with its input and output piped.
+pub(crate) fn start_again(mark: &str, value: &str) -> io::Result<Child> {
+    // A program that does not call `serve_if_asked` would do its work again, and start the next one.
+    if [MARK, guard::MARK].iter().any(|mark| env::var_os(mark).is_some()) {
+        return Err(io::Error::other("this process is a helper and starts no others"));
+    }
+    // Not by its path: the file of a program that was copied to a host is removed already.
+    Command::new("/proc/self/exe")
+        .env(mark, value)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        // Ctrl-C and the end of a session are for the program, which ends its helpers, and whose faults are undone.
+        .process_group(0)
+        .spawn()
 }
 
 /// A process that holds locked memory. Dropping it ends it.
@@ -73,17 +94,7 @@ pub(crate) struct MemoryHelper {
 impl MemoryHelper {
     /// Starts one, and waits until it holds all.
     pub(crate) fn start(bytes: u64) -> io::Result<MemoryHelper> {
-        if env::var_os(MARK).is_some() {
-            return Err(io::Error::other("this process is a helper and starts no others"));
-        }
-        let mut child = Command::new(env::current_exe()?)
-            .env(MARK, bytes.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            // Ctrl-C is for the experiment, which ends its helpers.
-            .process_group(0)
-            .spawn()?;
+        let mut child = start_again(MARK, &bytes.to_string())?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
         let mut helper = MemoryHelper { child, stdin, reported_bytes: 0 };
         helper.reported_bytes = hear(stdout)?;

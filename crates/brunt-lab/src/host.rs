@@ -1,19 +1,21 @@
-//! Hosts: network namespaces held by a descriptor. Threads enter one, processes start in one.
+//! Hosts: a network and a mount namespace each, held by descriptors. Threads enter one, processes start in one.
 //!
-//! The rule: the namespace disappears when no descriptor refers to it and no process runs in it; it has no
-//! name in the file system that could be left behind.
+//! The rule: the namespaces disappear when no descriptor refers to them and no process runs in them; they have no
+//! name in the file system that could be left behind. What is mounted on a host is seen there only, and goes with it.
 
 use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use rustix::fs::{Mode, OFlags, open};
+use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::netlink::{DeviceConfig, Netlink};
-use crate::sys;
+use crate::sys::{self, Namespaces};
 
 /// A machine of the lab; clones are the same machine.
 #[derive(Clone, Debug)]
@@ -25,7 +27,7 @@ pub struct Host {
 struct Inner {
     name: String,
     address: Ipv4Addr,
-    namespace: OwnedFd,
+    namespaces: Namespaces,
     /// Where its processes run.
     cores: Mutex<CpuSet>,
     /// What TCP to and from this host uses, if not the kernel's default.
@@ -33,12 +35,20 @@ struct Inner {
 }
 
 impl Host {
-    /// A new namespace with nothing but a loopback device that has this address.
+    /// New namespaces with nothing but a loopback device that has this address, and what is mounted here now.
     pub(crate) fn new(name: &str, address: Ipv4Addr) -> io::Result<Host> {
         let made = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                sys::unshare(libc::CLONE_NEWNET)?;
-                let namespace = OwnedFd::from(File::open("/proc/thread-self/ns/net")?);
+                sys::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS)?;
+                let everywhere = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+                match mount_change("/", everywhere) {
+                    // The root of a chroot(2) need not be mounted, and has no say then in where mounts are seen.
+                    Err(rustix::io::Errno::INVAL) | Ok(()) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                let own = |kind| File::open(format!("/proc/thread-self/ns/{kind}")).map(OwnedFd::from);
+                let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+                let namespaces = Namespaces { network: own("net")?, mounts: own("mnt")?, root };
                 // No packets but those of an experiment: IPv6 would look for neighbours and routers, and
                 // move the numbers by which packets are lost. A kernel without IPv6 has no such file.
                 let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
@@ -51,17 +61,17 @@ impl Host {
                 let index = netlink.index_of("lo")?;
                 netlink.set_up(index, &DeviceConfig::default())?;
                 netlink.add_address(index, address)?;
-                Ok(namespace)
+                Ok(namespaces)
             });
             thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that makes a host panicked")))
         });
-        let namespace = made?;
+        let namespaces = made?;
         let cores = Mutex::new(sched_getaffinity(None)?);
         Ok(Host {
             inner: Arc::new(Inner {
                 name: name.to_string(),
                 address,
-                namespace,
+                namespaces,
                 cores,
                 congestion: OnceLock::new(),
             }),
@@ -89,13 +99,13 @@ impl Host {
         self.inner.address
     }
 
-    /// The calling thread works on this host from now on: sockets that it opens, threads and
-    /// processes that it starts. There is no way back; end the thread instead.
+    /// The calling thread works on this host from now on: sockets and files that it opens, threads and
+    /// processes that it starts. It stays in its working folder. There is no way back; end the thread instead.
     ///
     /// # Errors
     /// The kernel refuses, which it does not in a lab of one's own.
     pub fn enter(&self) -> io::Result<()> {
-        sys::enter_network(self.inner.namespace.as_fd())
+        self.inner.namespaces.enter()
     }
 
     /// Keeps the processes that will be placed on this host on these cores.
@@ -143,7 +153,7 @@ impl Host {
     /// # Errors
     /// No descriptor is left.
     pub fn place(&self, command: &mut Command) -> io::Result<()> {
-        sys::enter_network_on_spawn(command, self.inner.namespace.try_clone()?, self.cores());
+        sys::enter_on_spawn(command, self.inner.namespaces.try_clone()?, self.cores());
         Ok(())
     }
 
@@ -161,15 +171,19 @@ impl Host {
         })
     }
 
-    /// The namespace, for who looks at its counters.
+    /// The network namespace, for who looks at its counters.
     ///
     /// # Errors
     /// No descriptor is left.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.inner.namespace.try_clone()
+        self.network().try_clone()
     }
 
-    pub(crate) fn namespace(&self) -> &OwnedFd {
-        &self.inner.namespace
+    pub(crate) fn network(&self) -> &OwnedFd {
+        &self.inner.namespaces.network
+    }
+
+    pub(crate) fn mounts(&self) -> &OwnedFd {
+        &self.inner.namespaces.mounts
     }
 }

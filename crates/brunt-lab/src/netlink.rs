@@ -18,6 +18,12 @@ const HEADER_BYTES: usize = 16;
 const IFLA_STATS64: u16 = 23;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
+const TCA_STATS2: u16 = 7;
+const TCA_STATS_BASIC: u16 = 1;
+const TCA_STATS_QUEUE: u16 = 3;
+const TCA_STATS_PKT64: u16 = 8;
+/// The handle of queueing disciplines that faults put before interfaces, which tells them from those of others: `b7e7:`.
+const OWN_HANDLE: u32 = 0xb7e7_0000;
 const VETH_INFO_PEER: u16 = 1;
 const RTAX_CC_ALGO: u16 = 16;
 
@@ -31,6 +37,15 @@ pub(crate) struct DeviceStats {
     /// Frames that the host sent, and their bytes.
     pub tx_frames: u64,
     pub tx_bytes: u64,
+}
+
+/// What a queueing discipline counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct QdiscStats {
+    /// Packets that left through it.
+    pub packets: u64,
+    /// Packets that it dropped.
+    pub drops: u64,
 }
 
 /// A conversation with the kernel about one network namespace.
@@ -58,6 +73,18 @@ impl Netlink {
         let answer = self.ask(request)?;
         let index = answer.get(HEADER_BYTES + 4..HEADER_BYTES + 8);
         index.map(word).ok_or_else(|| io::Error::other("rtnetlink answered without a link"))
+    }
+
+    /// The index of the device that one is connected to or lies on, as its own namespace has it.
+    pub(crate) fn peer_of(&mut self, name: &str) -> io::Result<Option<u32>> {
+        let mut request = Request::new(libc::RTM_GETLINK, 0, &link_header(0, 0, 0));
+        request.text(libc::IFLA_IFNAME, name);
+        let answer = self.ask(request)?;
+        let all: Vec<_> = attributes(&answer[(HEADER_BYTES + 16).min(answer.len())..]).collect();
+        // In another namespace the number means something else.
+        let elsewhere = all.iter().any(|(kind, _)| *kind == libc::IFLA_LINK_NETNSID);
+        let peer = all.iter().find(|(kind, bytes)| *kind == libc::IFLA_LINK && bytes.len() >= 4);
+        Ok(peer.filter(|_| !elsewhere).map(|(_, bytes)| word(&bytes[..4])))
     }
 
     /// Brings a device up, and gives it what is stated.
@@ -123,6 +150,45 @@ impl Netlink {
     /// Puts a queueing discipline at a device's root, or in place of the one of the same kind.
     pub(crate) fn set_qdisc(&mut self, index: u32, kind: &str, options: &[u8]) -> io::Result<()> {
         self.ask(qdisc_request(index, kind, options)).map(drop)
+    }
+
+    /// Puts a queueing discipline of ours at a device's root, where nobody set up another one.
+    pub(crate) fn add_own_qdisc(&mut self, index: u32, kind: &str, options: &[u8]) -> io::Result<()> {
+        let mut request = Request::new(libc::RTM_NEWQDISC, CREATE, &qdisc_header(index, OWN_HANDLE));
+        request.text(TCA_KIND, kind);
+        request.attribute(TCA_OPTIONS, options);
+        self.ask(request).map(drop)
+    }
+
+    /// What our queueing discipline at a device's root counted; `None` where there is none of ours.
+    pub(crate) fn own_qdisc(&mut self, index: u32) -> io::Result<Option<QdiscStats>> {
+        // Echoed: kernels before 6.8 answer such a question to listeners only.
+        let request = Request::new(libc::RTM_GETQDISC, libc::NLM_F_ECHO, &qdisc_header(index, 0));
+        let answer = match self.ask(request) {
+            Ok(answer) => answer,
+            // Devices without a queue, and those whose discipline the kernel does not show.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        // struct tcmsg: family, index, handle.
+        let handle = answer.get(HEADER_BYTES + 8..HEADER_BYTES + 12).map(word);
+        Ok((handle == Some(OWN_HANDLE)).then(|| QdiscStats::read(&answer[HEADER_BYTES + 20..])))
+    }
+
+    /// Removes our queueing discipline from a device's root; the kernel puts its default there again. None of ours is no
+    /// error.
+    pub(crate) fn remove_own_qdisc(&mut self, index: u32) -> io::Result<()> {
+        let request = Request::new(libc::RTM_DELQDISC, 0, &qdisc_header(index, OWN_HANDLE));
+        match self.ask(request) {
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ENODEV)) =>
+            {
+                Ok(())
+            }
+            asked => asked.map(drop),
+        }
     }
 
     /// What a device counted so far.
@@ -260,16 +326,42 @@ impl Request {
 }
 
 fn qdisc_request(index: u32, kind: &str, options: &[u8]) -> Request {
-    // struct tcmsg: family, index, handle, parent, info.
-    let mut header = vec![0; 4];
-    header.extend(index.to_ne_bytes());
-    header.extend(0x0001_0000u32.to_ne_bytes()); // handle 1:
-    header.extend(u32::MAX.to_ne_bytes()); // TC_H_ROOT
-    header.extend([0; 4]);
+    let header = qdisc_header(index, 0x0001_0000); // handle 1:
     let mut request = Request::new(libc::RTM_NEWQDISC, CREATE | libc::NLM_F_REPLACE, &header);
     request.text(TCA_KIND, kind);
     request.attribute(TCA_OPTIONS, options);
     request
+}
+
+/// `struct tcmsg` of a device's root: family, index, handle, parent, info.
+fn qdisc_header(index: u32, handle: u32) -> Vec<u8> {
+    let mut header = vec![0; 4];
+    header.extend(index.to_ne_bytes());
+    header.extend(handle.to_ne_bytes());
+    header.extend(u32::MAX.to_ne_bytes()); // TC_H_ROOT
+    header.extend([0; 4]);
+    header
+}
+
+impl QdiscStats {
+    /// Of the attributes behind a `struct tcmsg`.
+    fn read(bytes: &[u8]) -> QdiscStats {
+        let mut stats = QdiscStats::default();
+        let of_all =
+            attributes(bytes).find(|(kind, _)| *kind == TCA_STATS2).map_or(&[][..], |(_, bytes)| bytes);
+        for (kind, value) in attributes(of_all) {
+            // struct gnet_stats_basic: u64 bytes, u32 packets; struct gnet_stats_queue: qlen, backlog, drops.
+            match (kind, value.get(8..12).map(word)) {
+                (TCA_STATS_BASIC, Some(packets)) => stats.packets = stats.packets.max(packets.into()),
+                (TCA_STATS_QUEUE, Some(drops)) => stats.drops = drops.into(),
+                (TCA_STATS_PKT64, _) if value.len() == 8 => {
+                    stats.packets = u64::from_ne_bytes(value.try_into().expect("eight bytes"));
+                }
+                _ => {}
+            }
+        }
+        stats
+    }
 }
 
 /// `struct ifinfomsg`.
@@ -338,6 +430,24 @@ mod tests {
         expected.extend([28u16.to_ne_bytes(), 2u16.to_ne_bytes()].concat());
         expected.extend(options);
         assert_eq!(request.bytes, expected);
+    }
+
+    /// Counters are found in what a kernel answers, and nothing is read beyond its end.
+    #[test]
+    fn counters_of_disciplines_are_read() {
+        let mut request = Request::new(libc::RTM_GETQDISC, 0, &[]);
+        request.text(TCA_KIND, "netem");
+        request.nest(TCA_STATS2, |stats| {
+            stats.attribute(TCA_STATS_BASIC, &[&900u64.to_ne_bytes()[..], &7u32.to_ne_bytes()].concat());
+            let queue = [1u32, 2, 3, 4, 5].map(u32::to_ne_bytes).concat();
+            stats.attribute(TCA_STATS_QUEUE, &queue);
+        });
+        let bytes = &request.bytes[HEADER_BYTES..];
+        assert_eq!(QdiscStats::read(bytes), QdiscStats { packets: 7, drops: 3 });
+        for cut in 0..bytes.len() {
+            let QdiscStats { packets, drops } = QdiscStats::read(&bytes[..cut]);
+            assert!(packets <= 7 && drops <= 3);
+        }
     }
 
     /// The kernel takes a request as it is written here: the loopback device of whatever

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::sys;
 
-/// Tells the inner process that it is one, which descriptor its parent holds the other end of, and which one to keep.
+/// Tells the inner process that it is one, which descriptor its parent holds the other end of, and which ones to keep.
 const MARK: &str = "BRUNT_STAGE";
 
 /// On which side of the door the caller is.
@@ -54,19 +54,29 @@ impl StageError {
 /// # Errors
 /// The system forbids user namespaces, or the program has threads already.
 pub fn enter() -> Result<Entered, StageError> {
-    enter_with(None).map(|(entered, _)| entered)
+    enter_with(Vec::new()).map(|(entered, _)| entered)
 }
 
-/// The same; the inner process gets a descriptor of the outer one, such as a socket that listens outside. In the inner
-/// process, which has none yet, `keep` is `None`.
+/// The same; the inner process gets descriptors of the outer one, such as sockets that listen outside, in their order. In
+/// the inner process, which has none yet, `keep` is empty.
 ///
 /// # Errors
 /// See [`enter`].
-pub fn enter_with(keep: Option<OwnedFd>) -> Result<(Entered, Option<OwnedFd>), StageError> {
+pub fn enter_with(keep: Vec<OwnedFd>) -> Result<(Entered, Vec<OwnedFd>), StageError> {
     match mark() {
         Some(descriptors) => arrive(&descriptors).map(|kept| (Entered::Inside, kept)),
-        None => depart(keep).map(|entered| (entered, None)),
+        None => depart(keep).map(|entered| (entered, Vec::new())),
     }
+}
+
+/// Whether this process has root's rights over the machine, not only over namespaces of its own: for attributes `trusted.*`
+/// of files and for block devices, for instance.
+pub fn is_root_of_machine() -> bool {
+    // All users of the kernel, under their own numbers.
+    let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let all_users = users.split_whitespace().eq(["0", "0", "4294967295"]);
+    let may = rustix::thread::capabilities(None);
+    all_users && may.is_ok_and(|may| may.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
 }
 
 /// Whether this is the inner process, which has not entered yet.
@@ -79,8 +89,8 @@ fn mark() -> Option<String> {
 }
 
 /// The inner side: makes sure of the parent, and looks at its own processes only. `descriptors` are that of the parent and,
-/// after a comma, the one to keep.
-fn arrive(descriptors: &str) -> Result<Option<OwnedFd>, StageError> {
+/// each after a comma, those to keep.
+fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
     let failed = |what, source| StageError { what, source, advice: String::new() };
     // No thread was started yet, so nobody reads the environment meanwhile.
     sys::remove_variable(MARK);
@@ -89,7 +99,8 @@ fn arrive(descriptors: &str) -> Result<Option<OwnedFd>, StageError> {
         descriptors.split(',').map(str::parse).collect::<Result<_, _>>().map_err(broken)?;
     let gone = |error| failed("the parent's descriptor is not there", error);
     let parent = sys::adopt(*numbers.first().unwrap_or(&-1)).map_err(gone)?;
-    let kept = numbers.get(1).map(|number| sys::adopt(*number)).transpose().map_err(gone)?;
+    let kept = numbers.iter().skip(1).map(|number| sys::adopt(*number));
+    let kept = kept.collect::<Result<Vec<OwnedFd>, _>>().map_err(gone)?;
     // The parent died before it could be told to take us along?
     let mut polled = [PollFd::new(&parent, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -104,7 +115,7 @@ fn arrive(descriptors: &str) -> Result<Option<OwnedFd>, StageError> {
 }
 
 /// The outer side: makes the namespaces, starts the inner process in them, and waits.
-fn depart(keep: Option<OwnedFd>) -> Result<Entered, StageError> {
+fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
     let failed = |what| move |source: io::Error| StageError { what, advice: advice(&source), source };
     let (inner, outer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|error| failed("no pipe")(error.into()))?;

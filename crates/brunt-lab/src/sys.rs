@@ -1,4 +1,4 @@
-//! The calls that need `unsafe`: namespaces, TAP devices, waiting for signals. All of it is here, and
+//! The calls that need `unsafe`: namespaces, TAP devices, interfaces, waiting for signals. All of it is here, and
 //! every function is safe to call.
 
 use std::io;
@@ -6,6 +6,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
+
+mod interface;
+mod slots;
+
+pub(crate) use interface::*;
+pub(crate) use slots::*;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -24,17 +30,64 @@ pub(crate) fn enter_network(namespace: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
 }
 
-/// The process that `command` will start runs in this network namespace, and on these cores, from its first
-/// instruction. The namespace has to stay open until it is spawned.
-pub(crate) fn enter_network_on_spawn(
-    command: &mut Command,
-    namespace: OwnedFd,
-    cores: rustix::thread::CpuSet,
-) {
-    // SAFETY: between fork and exec it calls setns and sched_setaffinity only, which are bare system calls.
+/// The calling thread enters a mount namespace, whose root is `root`, and stays in its working folder: in the one that has
+/// this path there, or where there is none, in the one that it was in.
+pub(crate) fn enter_mounts(mounts: BorrowedFd<'_>, root: BorrowedFd<'_>) -> io::Result<()> {
+    use rustix::fs::{Mode, OFlags, open};
+    use rustix::process::{chdir, chroot, fchdir};
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    // Threads of a process share their root and working folder; the kernel lets none of them go alone (setns(2)).
+    unshare(libc::CLONE_FS)?;
+    let folder = open(c".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    // Without allocating: this is called between fork and exec, too.
+    let mut path = [0u8; libc::PATH_MAX as usize];
+    // SAFETY: the kernel writes at most the stated bytes, which are the array's.
+    let bytes = unsafe { libc::syscall(libc::SYS_getcwd, path.as_mut_ptr(), path.len()) };
+    move_into_link_name_space(mounts, Some(LinkNameSpaceType::Mount))?;
+    // The kernel chose the namespace's own root, which is not that of a process in a chroot(2).
+    fchdir(root)?;
+    chroot(c".")?;
+    let named = std::ffi::CStr::from_bytes_until_nul(&path);
+    // A folder that cannot be reached from the root has no path that begins there.
+    let named = named.ok().filter(|named| bytes > 0 && named.to_bytes().starts_with(b"/"));
+    match named.map(chdir) {
+        Some(Ok(())) => Ok(()),
+        _ => Ok(fchdir(folder)?),
+    }
+}
+
+/// The namespaces of a host, open.
+#[derive(Debug)]
+pub(crate) struct Namespaces {
+    pub(crate) network: OwnedFd,
+    pub(crate) mounts: OwnedFd,
+    /// The root of the file systems in `mounts`.
+    pub(crate) root: OwnedFd,
+}
+
+impl Namespaces {
+    /// The calling thread enters them; there is no way back.
+    pub(crate) fn enter(&self) -> io::Result<()> {
+        enter_network(self.network.as_fd())?;
+        enter_mounts(self.mounts.as_fd(), self.root.as_fd())
+    }
+
+    /// More descriptors of the same.
+    pub(crate) fn try_clone(&self) -> io::Result<Namespaces> {
+        Ok(Namespaces {
+            network: self.network.try_clone()?,
+            mounts: self.mounts.try_clone()?,
+            root: self.root.try_clone()?,
+        })
+    }
+}
+
+/// The process that `command` will start runs in these namespaces, and on these cores, from its first instruction.
+pub(crate) fn enter_on_spawn(command: &mut Command, namespaces: Namespaces, cores: rustix::thread::CpuSet) {
+    // SAFETY: between fork and exec it makes bare system calls only, on memory of its own.
     unsafe {
         command.pre_exec(move || {
-            enter_network(namespace.as_fd())?;
+            namespaces.enter()?;
             Ok(rustix::thread::sched_setaffinity(None, &cores)?)
         });
     }
@@ -94,12 +147,7 @@ impl Signals {
 pub(crate) fn open_tap(name: &str) -> io::Result<OwnedFd> {
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
     let tap = rustix::fs::open("/dev/net/tun", flags, rustix::fs::Mode::empty())?;
-    assert!(name.len() < libc::IFNAMSIZ, "an interface has at most 15 letters");
-    // SAFETY: zeros are a valid ifreq.
-    let mut request = unsafe { std::mem::zeroed::<libc::ifreq>() };
-    for (place, letter) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *place = letter as libc::c_char;
-    }
+    let mut request = ifreq(name);
     let kind = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     request.ifr_ifru.ifru_flags = kind as libc::c_short;
     let header = crate::link::VNET_HEADER_BYTES as libc::c_int;
@@ -118,51 +166,63 @@ pub(crate) fn set_tap_offload(tap: BorrowedFd<'_>, offload: libc::c_uint) -> io:
         .map(drop)
 }
 
-/// Whether a device of the calling thread's namespace takes TCP segments that are still to be cut.
-pub(crate) fn set_segmentation_offload(device: &str, on: bool) -> io::Result<()> {
-    const ETHTOOL_STSO: u32 = 0x1f; // linux/ethtool.h
-    const SIOCETHTOOL: libc::c_ulong = 0x8946; // linux/sockios.h
+/// A request about a device.
+fn ifreq(device: &str) -> libc::ifreq {
     assert!(device.len() < libc::IFNAMSIZ, "an interface has at most 15 letters");
-    // struct ethtool_value.
-    let mut value = [ETHTOOL_STSO, u32::from(on)];
     // SAFETY: zeros are a valid ifreq.
     let mut request = unsafe { std::mem::zeroed::<libc::ifreq>() };
     for (place, letter) in request.ifr_name.iter_mut().zip(device.bytes()) {
         *place = letter as libc::c_char;
     }
-    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
-    let socket = rustix::net::socket_with(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::DGRAM,
-        rustix::net::SocketFlags::CLOEXEC,
-        None,
-    )?;
-    // SAFETY: the request and the eight bytes that it points to live in this frame.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &request) }).map(drop)
+    request
+}
+
+/// Any socket, to ask about devices of the calling thread's namespace.
+fn some_socket() -> io::Result<OwnedFd> {
+    let (family, flags) = (rustix::net::AddressFamily::INET, rustix::net::SocketFlags::CLOEXEC);
+    Ok(rustix::net::socket_with(family, rustix::net::SocketType::DGRAM, flags, None)?)
 }
 
 /// A socket that takes every packet which reaches a device of the calling thread's namespace, and sends
 /// out of it; a virtio-net header of ten bytes stands in front of each.
 pub(crate) fn open_packet_socket(index: u32, buffer_bytes: libc::c_int) -> io::Result<OwnedFd> {
+    let socket = make_packet_socket(buffer_bytes)?;
+    bind_packet_socket(socket.as_fd(), index)?;
+    Ok(socket)
+}
+
+/// Such a socket, which takes nothing before it is bound.
+pub(crate) fn make_packet_socket(buffer_bytes: libc::c_int) -> io::Result<OwnedFd> {
     const PACKET_IGNORE_OUTGOING: libc::c_int = 23; // linux/if_packet.h
     let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: integers only.
     let socket = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
     // SAFETY: it was just opened, and nobody else knows of it.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    let set = |level, option, value: libc::c_int| {
-        let bytes = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: the option's value is an integer of this frame.
-        check(unsafe {
-            libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), bytes)
-        })
-    };
-    set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
-    set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
+    let on: libc::c_int = 1;
+    set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, &on)?;
+    set_option(socket.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &on)?;
     for option in [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE] {
         // Without the right to it the usual buffer has to do; what it drops is counted.
-        let _ = set(libc::SOL_SOCKET, option, buffer_bytes);
+        let _ = set_option(socket.as_fd(), libc::SOL_SOCKET, option, &buffer_bytes);
     }
+    Ok(socket)
+}
+
+/// Sets an option of a socket, whose value is of the type that its manual says and points to nothing.
+fn set_option<T: Copy>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    let (value, bytes) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
+    // SAFETY: the kernel only reads the value, which is borrowed and as long as stated.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, bytes) }).map(drop)
+}
+
+/// Has a packet socket take what reaches this device, and send out of it.
+pub(crate) fn bind_packet_socket(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     // SAFETY: zeros are a valid sockaddr_ll.
     let mut address = unsafe { std::mem::zeroed::<libc::sockaddr_ll>() };
     address.sll_family = libc::AF_PACKET as u16;
@@ -170,8 +230,7 @@ pub(crate) fn open_packet_socket(index: u32, buffer_bytes: libc::c_int) -> io::R
     address.sll_ifindex = index as i32;
     let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // SAFETY: the address is of this frame and as long as stated.
-    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) })?;
-    Ok(socket)
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) }).map(drop)
 }
 
 /// Packets that such a socket had no place for, since it was asked last.
@@ -198,9 +257,8 @@ pub(crate) fn forward_packets() -> io::Result<()> {
 /// Has a socket hold so many bytes that nobody read yet, or as many as the system allows.
 pub(crate) fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: libc::c_int) {
     for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
-        let (level, length) = (libc::SOL_SOCKET, size_of::<libc::c_int>() as libc::socklen_t);
-        // SAFETY: the option's value is an integer of this frame. Refused, the socket is as it was.
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const bytes).cast(), length) };
+        // Refused, the socket is as it was.
+        let _ = set_option(socket, libc::SOL_SOCKET, option, &bytes);
     }
 }
 
@@ -259,8 +317,8 @@ pub(crate) fn write_frame(tap: RawFd, frame: &[u8]) -> io::Result<()> {
     if count < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Waits until one of the descriptors is readable, or `timeout` is over.
-pub(crate) fn wait_readable(fds: &[RawFd; 3], timeout: Option<Duration>) -> io::Result<()> {
+/// Waits until one of the descriptors is readable, or `timeout` is over; those with which something is wrong.
+pub(crate) fn wait_readable(fds: &[RawFd; 3], timeout: Option<Duration>) -> io::Result<[bool; 3]> {
     let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let time = timeout.map(|timeout| libc::timespec {
         tv_sec: timeout.as_secs().min(3600) as libc::time_t,
@@ -270,8 +328,8 @@ pub(crate) fn wait_readable(fds: &[RawFd; 3], timeout: Option<Duration>) -> io::
     // SAFETY: the array and the time live in this frame; no signal mask.
     let result = unsafe { libc::ppoll(polled.as_mut_ptr(), 3, time, std::ptr::null()) };
     match check(result) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+        Ok(_) => Ok(polled.map(|polled| polled.revents & (libc::POLLERR | libc::POLLHUP) != 0)),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok([false; 3]),
         Err(error) => Err(error),
     }
 }

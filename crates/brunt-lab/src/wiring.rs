@@ -175,7 +175,7 @@ impl Wires {
 
 /// A veth pair from the first host to the second.
 fn add_veth(hosts: &[Host; 2], name: &str) -> io::Result<()> {
-    hosts[0].run(|| Netlink::open()?.add_veth(name, hosts[1].namespace().as_fd(), name))
+    hosts[0].run(|| Netlink::open()?.add_veth(name, hosts[1].network().as_fd(), name))
 }
 
 /// Makes both ends of a pair of devices ready; `place` (link, pair) makes their Ethernet addresses unique.
@@ -209,7 +209,7 @@ fn open_prototype(host: &Host, number: u8, mtu: u32, wire_size: bool) -> io::Res
     let name = device_name(number);
     let middle = Host::new("the middle", Ipv4Addr::new(10, 77, 255, number))?;
     host.run(|| {
-        Netlink::open()?.add_veth(&name, middle.namespace().as_fd(), &name)?;
+        Netlink::open()?.add_veth(&name, middle.network().as_fd(), &name)?;
         sys::set_segmentation_offload(&name, !wire_size)
     })?;
     middle.run(|| {

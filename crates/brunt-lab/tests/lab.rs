@@ -3,6 +3,8 @@
 //!
 //! The rule: nothing here is timed but for a generous upper bound; accuracy is `brunt bench link`'s.
 
+mod staged;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::ExitCode;
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use brunt_core::{Clock, Span};
 use brunt_lab::link::{Direction, ResetPorts, Settings};
-use brunt_lab::{Carrier, Entered, Fault, FaultError, Host, Lab, LinkConfig, stage};
+use brunt_lab::{Carrier, Fault, FaultError, Host, Lab, LinkConfig};
 
 /// Longer than anything here takes, also on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -18,15 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LOST: Duration = Duration::from_millis(300);
 
 fn main() -> ExitCode {
-    match stage::enter() {
-        Ok(Entered::Inside) => {}
-        Ok(Entered::Done(status)) => return ExitCode::from(status),
-        Ok(Entered::Killed(signal)) => panic!("killed by signal {signal}"),
-        Err(error) => {
-            assert!(std::env::var("BRUNT_REQUIRE_ALL").is_err(), "{error}: {}", error.advice());
-            println!("skipped: needs user namespaces ({error}; {})", error.advice());
-            return ExitCode::SUCCESS;
-        }
+    if let Some(end) = staged::enter() {
+        return end;
     }
     if !std::path::Path::new("/dev/net/tun").exists() {
         assert!(std::env::var("BRUNT_REQUIRE_ALL").is_err(), "needs /dev/net/tun");

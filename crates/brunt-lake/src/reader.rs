@@ -78,6 +78,23 @@ pub fn parts(root: &Path, table: &Table) -> Result<Vec<PartFile>, LakeError> {
     Ok(parts)
 }
 
+/// The complete parts of a table in `root` that other programs can read as this one does: each has the table's columns.
+/// Beside them, the complaints about damaged parts, which are not among them. Only footers are read.
+///
+/// # Errors
+/// The folder or a part cannot be read, or a part is not one of this table.
+pub fn sound_parts(root: &Path, table: &'static Table) -> Result<(Vec<PartFile>, Vec<LakeError>), LakeError> {
+    let (mut sound, mut damaged) = (Vec::new(), Vec::new());
+    for file in parts(root, table)? {
+        match Part::open(file.path.clone(), table) {
+            Ok(_) => sound.push(file),
+            Err(error) if error.is_of_one_part() => damaged.push(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((sound, damaged))
+}
+
 /// Calls `each` with every row of a table, in batches. Returns the complaints about parts that are damaged and were
 /// left out, or were read up to the damage.
 ///

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
+use brunt_result::hosts::CommonTime;
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
 use crate::load::{PreparedJob, PreparedLoad};
@@ -20,8 +21,8 @@ use crate::record::Recorder;
 const MESSAGES_MAX: usize = 64;
 /// How long somebody's wish to stop may go unseen.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// From "all are ready" to the common start.
-const START_IN: Duration = Duration::from_millis(2);
+/// An interval that is shorter than this share of another worker's of the same number was not measured whole.
+const WHOLE: f64 = 0.99;
 
 /// What a worker sends.
 #[derive(Debug)]
@@ -140,6 +141,8 @@ pub(crate) struct Collector<'a, E> {
     recorder: &'a mut dyn Recorder,
     /// Looks at every merged interval; what it answers ends the run.
     judge: &'a mut dyn FnMut(&Interval) -> Option<Stopped>,
+    /// From "all are ready" to the common start.
+    notice: Duration,
     all: Stream,
     jobs: Vec<JobStream>,
     verdict: Option<Stopped>,
@@ -150,10 +153,24 @@ pub(crate) struct Collector<'a, E> {
 /// What some workers send, merged.
 struct Stream {
     /// Intervals that some workers have not reported yet.
-    open: BTreeMap<u64, Interval>,
+    open: BTreeMap<u64, OpenInterval>,
     /// The next interval of each worker; `u64::MAX` when it is done.
     next: Vec<u64>,
     outcome: Option<Outcome>,
+    /// Of those intervals that all workers measured whole.
+    common: CommonTime,
+    /// When the first worker ended, of those that made requests.
+    first_end: Nanos,
+}
+
+/// An interval as far as workers have reported it.
+struct OpenInterval {
+    interval: Interval,
+    /// How many have.
+    workers: usize,
+    /// Of all of them.
+    shortest: Duration,
+    longest: Duration,
 }
 
 /// What the workers of one job send.
@@ -175,25 +192,34 @@ pub(crate) struct Collected {
 impl Stream {
     /// Of workers whose first intervals have these numbers.
     fn new(next: Vec<u64>) -> Stream {
-        Stream { open: BTreeMap::new(), next, outcome: None }
+        let (open, common) = Default::default();
+        Stream { open, next, outcome: None, common, first_end: Nanos::MAX }
     }
 
     fn interval(&mut self, worker: usize, interval: Interval) {
         self.next[worker] = interval.index + 1;
+        let length = interval.end.since(interval.start);
         match self.open.get_mut(&interval.index) {
-            Some(open) => {
+            Some(OpenInterval { interval: open, workers, shortest, longest }) => {
                 open.figures.merge(&interval.figures);
                 open.start = open.start.min(interval.start);
                 open.end = open.end.max(interval.end);
+                *workers += 1;
+                (*shortest, *longest) = (length.min(*shortest), length.max(*longest));
             }
             None => {
-                self.open.insert(interval.index, interval);
+                let (index, workers) = (interval.index, 1);
+                let open = OpenInterval { interval, workers, shortest: length, longest: length };
+                self.open.insert(index, open);
             }
         }
     }
 
     fn done(&mut self, worker: usize, outcome: Option<&Outcome>) {
         self.next[worker] = u64::MAX;
+        if let Some(outcome) = outcome.filter(|outcome| outcome.end > outcome.start) {
+            self.first_end = self.first_end.min(outcome.end);
+        }
         match (&mut self.outcome, outcome) {
             (Some(all), Some(outcome)) => all.merge(outcome),
             (all @ None, Some(outcome)) => *all = Some(outcome.clone()),
@@ -209,7 +235,27 @@ impl Stream {
     fn complete(&mut self) -> Option<Interval> {
         let complete = self.next.iter().copied().min().unwrap_or(u64::MAX);
         let entry = self.open.first_entry()?;
-        (*entry.key() < complete).then(|| entry.remove())
+        let open = (*entry.key() < complete).then(|| entry.remove())?;
+        let is_whole = open.shortest.as_secs_f64() >= WHOLE * open.longest.as_secs_f64();
+        if is_whole && open.workers == self.next.len() {
+            let CommonTime { seconds, requests, bytes, .. } = &mut self.common;
+            *seconds += open.longest.as_secs_f64();
+            *requests += open.interval.figures.completed_in_time();
+            *bytes += open.interval.figures.bytes_in_time();
+        }
+        Some(open.interval)
+    }
+
+    /// All of it, when every worker has ended.
+    fn outcome(self) -> Outcome {
+        let mut outcome = self.outcome.expect("every worker reports its end");
+        let all = outcome.figures.completed_in_time();
+        outcome.common = Some(CommonTime {
+            requests_left_out: all.saturating_sub(self.common.requests),
+            ended_apart_s: outcome.end.since(self.first_end).as_secs_f64(),
+            ..self.common
+        });
+        outcome
     }
 }
 
@@ -244,6 +290,7 @@ impl<'a, E> Collector<'a, E> {
             stop,
             recorder,
             judge,
+            notice: prepared.notice,
             all: Stream::new(next),
             jobs,
             verdict: None,
@@ -280,7 +327,7 @@ impl<'a, E> Collector<'a, E> {
                     assert!(ready <= self.all.next.len(), "each worker is ready once");
                     if ready == self.all.next.len() && !started {
                         started = true;
-                        let start = Clock::Monotonic.now().after(START_IN);
+                        let start = Clock::Monotonic.now().after(self.notice);
                         handle.start(start);
                         self.recorder.starts(start);
                     }
@@ -300,7 +347,7 @@ impl<'a, E> Collector<'a, E> {
         }
         let verdict = self.verdict.filter(|_| !self.stop.load(Ordering::Relaxed) && !self.recorder.is_full());
         let judged = |stream: Stream| {
-            let mut outcome = stream.outcome.expect("every worker reports its end");
+            let mut outcome = stream.outcome();
             if let Some(verdict) = verdict
                 && outcome.stopped <= Stopped::Interrupted
             {
@@ -311,7 +358,9 @@ impl<'a, E> Collector<'a, E> {
         let mut outcome = judged(self.all);
         let jobs: Vec<Outcome> = self.jobs.into_iter().map(|job| judged(job.stream)).collect();
         if !jobs.is_empty() {
-            over_all_of_the_time(&mut outcome);
+            // Jobs are measured at different times, and each has a time in common of its own.
+            outcome.rate_over_all_of_the_time();
+            outcome.common = None;
         }
         Ok(Collected { outcome, jobs })
     }
@@ -332,7 +381,11 @@ impl<'a, E> Collector<'a, E> {
 
     fn done(&mut self, worker: u32, result: Result<Outcome, E>) {
         let outcome = match result {
-            Ok(outcome) => Some(outcome),
+            Ok(outcome) => {
+                // Those of other hosts have nothing to wait for.
+                self.halts |= outcome.stopped == Stopped::HostLost;
+                Some(outcome)
+            }
             Err(error) => {
                 self.error.get_or_insert(error);
                 self.halts = true;
@@ -376,17 +429,10 @@ fn unless_never_begun(outcome: Outcome) -> Outcome {
     }
 }
 
-/// Jobs are measured at different times, so that their rates do not add up: all together did so much in so long.
-fn over_all_of_the_time(outcome: &mut Outcome) {
-    let seconds = outcome.end.since(outcome.start).as_secs_f64();
-    let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
-    outcome.requests_per_second = rate(outcome.figures.completed_in_time());
-    outcome.bytes_per_second = rate(outcome.figures.bytes_in_time());
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use brunt_result::{Figures, OpKind};
 
     /// A worker that has to wait for its figures to be taken says so, one that has not does
     /// not.
@@ -407,5 +453,52 @@ mod tests {
         let mut outcome = Outcome { recording_wait: post.waited, ..Outcome::interrupted() };
         outcome.merge(&outcome.clone());
         assert_eq!(outcome.recording_wait, post.waited * 2);
+    }
+
+    /// What workers did while all of them worked is known from the intervals that all measured whole, also where the last ones
+    /// end together; the rest is left out.
+    #[test]
+    fn the_time_in_common_is_of_whole_intervals() {
+        let second = |count: u64| Nanos(count * 1_000_000_000);
+        let figures = |completed: u64| {
+            let mut figures = Figures::of_kinds(&[OpKind::Read]);
+            (figures.at(0).completed, figures.at(0).bytes) = (completed, completed * 512);
+            figures
+        };
+        // Of each worker: intervals with their ends and requests.
+        let common = |workers: &[&[(Nanos, u64)]]| {
+            let mut stream = Stream::new(vec![0; workers.len()]);
+            for (worker, ends) in workers.iter().enumerate() {
+                let mut start = second(0);
+                let mut outcome = Outcome { start, stopped: Stopped::Done, ..Outcome::interrupted() };
+                for (index, (end, completed)) in (0..).zip(*ends) {
+                    let figures = figures(*completed);
+                    outcome.figures.merge(&figures);
+                    stream.interval(worker, Interval { index, start, end: *end, figures });
+                    (start, outcome.end) = (*end, *end);
+                }
+                stream.done(worker, Some(&outcome));
+            }
+            while stream.complete().is_some() {}
+            stream.outcome().common.unwrap()
+        };
+        let long: [(Nanos, u64); 3] = [(second(1), 20), (second(2), 100), (second(3), 40)];
+        let found = common(&[&long, &[(second(1), 80)]]);
+        let expected = CommonTime {
+            seconds: 1.0,
+            requests: 100,
+            bytes: 51_200,
+            requests_left_out: 140,
+            ended_apart_s: 2.0,
+        };
+        assert_eq!(found, expected);
+        // The second of the other's intervals is half as long: what the first did in that half nobody knows.
+        let half = Nanos(1_500_000_000);
+        let found = common(&[&long, &[(second(1), 80), (half, 40)]]);
+        assert_eq!((found.requests, found.requests_left_out, found.ended_apart_s), (100, 180, 1.5));
+        let found = common(&[&[(half, 30)], &[(half, 30)]]);
+        assert_eq!((found.seconds, found.requests, found.ended_apart_s), (1.5, 60, 0.0));
+        let found = common(&[&[(second(1), 30)], &[(second(2), 30)]]);
+        assert_eq!((found.seconds, found.requests, found.requests_left_out), (0.0, 0, 60));
     }
 }

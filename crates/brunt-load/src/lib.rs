@@ -30,5 +30,5 @@ pub use block::Session;
 pub use block::workload::Workload;
 pub use commands::{Commands, LoadCommand, LoadCommandError};
 pub use load::{Load, LoadError, WorkloadError};
-pub use loads::{LOADS, LoadKind, ReadError, load_kind};
+pub use loads::{LOADS, LoadKind, NamedLoad, ReadError, load_kind};
 pub use record::{NoRecorder, Recorder};

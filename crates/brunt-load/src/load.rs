@@ -17,10 +17,12 @@ use brunt_block::{Backend, OpenError};
 use brunt_core::Nanos;
 use brunt_result::OpKind;
 use brunt_result::choice::{PageCache, RingChoice, RingMode};
+use brunt_result::hosts::HostFigures;
 use brunt_result::replay::ReplayFidelity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::block::shelf::{JournalShelf, RunMark};
 use crate::collect::WorkerSender;
 use crate::commands::{LoadCommand, LoadCommandError};
 
@@ -43,12 +45,21 @@ pub trait Load: std::fmt::Debug + Send + Sync {
     /// For people, in one line: `4KiB, 70 % reads, random, 8 outstanding, closed loop`.
     fn describe(&self) -> String;
 
-    /// Makes what all of its runs share, and says what the user has to know beside the figures. Called once, before the
-    /// first run.
+    /// Whether it changes what is on a target, one of those that it runs on. Reads what it replays, if that was not done
+    /// yet, and knows more than [`LoadInfo::writes`] then.
     ///
     /// # Errors
-    /// It cannot be used here.
-    fn open(&self, on: &LoadTarget) -> Result<Vec<String>, LoadError>;
+    /// What it replays cannot be read.
+    fn changes_target(&self, _target: &str) -> Result<bool, WorkloadError> {
+        Ok(self.info().writes)
+    }
+
+    /// Makes what all of its runs share, and says what the user has to know beside the figures. Called once, before the
+    /// first run. `stop` is looked at by those that wait for others meanwhile.
+    ///
+    /// # Errors
+    /// It cannot be used here; [`LoadError::Interrupted`] when `stop` was set.
+    fn open(&self, on: &LoadTarget, stop: &AtomicBool) -> Result<Vec<String>, LoadError>;
 
     /// Makes the workers of one run ready; they report to `inbox`, and wait for their start. `stop` is looked at while
     /// that takes long.
@@ -264,6 +275,19 @@ pub struct RunOrder {
     pub rate: Option<RateTrial>,
     /// It is a trial, to find out how the load should be run.
     pub trial: Option<Trial>,
+    /// Its workers are some of the run's, the others being elsewhere; `None`: they are all of them.
+    pub part: Option<RunPart>,
+    /// Journals of a load that verifies what it writes go there; `None`: into its folder, if it names one.
+    pub shelf: Option<JournalShelf>,
+}
+
+/// Some workers of a run. They make the requests that they would make if all were here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunPart {
+    /// Number of the first among all.
+    pub first_worker: u32,
+    /// How many the run has everywhere.
+    pub workers_of_all: u32,
 }
 
 /// A rate that is tried.
@@ -287,7 +311,22 @@ pub struct Trial {
 impl RunOrder {
     /// The load as it is, standing alone.
     pub fn alone(seed: u64) -> RunOrder {
-        RunOrder { seed, run: seed, order: None, ring: None, depth: None, rate: None, trial: None }
+        RunOrder {
+            seed,
+            run: seed,
+            order: None,
+            ring: None,
+            depth: None,
+            rate: None,
+            trial: None,
+            part: None,
+            shelf: None,
+        }
+    }
+
+    /// What its blocks are told from others' by.
+    pub(crate) fn mark(&self) -> RunMark {
+        RunMark { run: self.run, shelf: self.shelf.clone() }
     }
 }
 
@@ -302,12 +341,17 @@ pub struct PreparedLoad {
     pub ring: Option<RingChoice>,
     /// Of a load of several jobs each, in the order of their workers; empty of all others.
     pub jobs: Vec<PreparedJob>,
+    /// How long before their start the workers have to be told of it.
+    pub notice: Duration,
 }
+
+/// What workers in threads of this process need.
+const NOTICE: Duration = Duration::from_millis(2);
 
 impl PreparedLoad {
     /// One load, without jobs.
     pub fn alone(workers: u32, queue_depth: u32, ring: Option<RingChoice>) -> PreparedLoad {
-        PreparedLoad { workers, queue_depth, ring, jobs: Vec::new() }
+        PreparedLoad { workers, queue_depth, ring, jobs: Vec::new(), notice: NOTICE }
     }
 }
 
@@ -344,8 +388,12 @@ pub struct Finished {
     pub page_cache: Option<PageCache>,
     /// How true it was, of the replay of a trace.
     pub replay: Option<Box<ReplayFidelity>>,
+    /// The same of a part, the others being on other hosts: for [`crate::replay::ReplayLoad::judge`].
+    pub replay_part: Option<String>,
     /// What its devices went through that their requests do not tell, such as attempts to connect; by worker.
     pub troubles: Vec<String>,
+    /// The hosts that ran it, if they are others.
+    pub hosts: Vec<HostFigures>,
     /// The same of each job of a load of several.
     pub jobs: Vec<Finished>,
 }

@@ -41,6 +41,9 @@ pub const LOADS: &[LoadKind] = &[
         read: |text| {
             let workload: block::workload::Workload = toml::from_str(text).map_err(Box::new)?;
             workload.check()?;
+            if !workload.hosts.is_empty() {
+                return Err(elsewhere().into());
+            }
             if workload.trace.is_some() {
                 let what = "what replays a trace is a load of the kind `replay`".into();
                 return Err(WorkloadError { key: "trace", what }.into());
@@ -55,6 +58,9 @@ pub const LOADS: &[LoadKind] = &[
         read: |text| {
             let settings: file::FileSystemLoad = toml::from_str(text).map_err(Box::new)?;
             settings.check()?;
+            if !settings.hosts.is_empty() {
+                return Err(elsewhere().into());
+            }
             let named =
                 |load: file::FileLoad| (load.phase().name().to_string(), Arc::new(load) as Arc<dyn Load>);
             Ok(file::FileLoad::phases(&settings).into_iter().map(named).collect())
@@ -87,6 +93,10 @@ pub const LOADS: &[LoadKind] = &[
     #[cfg(any(test, feature = "test-load"))]
     crate::nap::KIND,
 ];
+
+fn elsewhere() -> WorkloadError {
+    WorkloadError { key: "hosts", what: "a load of this kind runs where it is read".into() }
+}
 
 /// The kind of this name.
 pub fn load_kind(name: &str) -> Option<&'static LoadKind> {

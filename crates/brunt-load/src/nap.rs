@@ -47,7 +47,7 @@ impl Load for Nap {
     fn describe(&self) -> String {
         format!("{} naps", self.naps)
     }
-    fn open(&self, _on: &LoadTarget) -> Result<Vec<String>, LoadError> {
+    fn open(&self, _on: &LoadTarget, _stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
         Ok(vec!["it only sleeps".into()])
     }
     fn prepare(

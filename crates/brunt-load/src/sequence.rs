@@ -2,8 +2,9 @@
 //! them. The synthetic generator is a sequence; a trace is another. A worker reports how each request ended,
 //! so a sequence can hold back requests that depend on earlier ones.
 //!
-//! The rule: a sequence never waits and never reads a clock; it only knows the times it is given. A request
-//! that it has handed out belongs to its worker and returns exactly once through [`Sequence::completed`].
+//! The rule: a sequence never waits before its worker has left, and never reads a clock; it only knows the times it is
+//! given. A request that it has handed out belongs to its worker and returns exactly once through
+//! [`Sequence::completed`] or [`Sequence::given_back`].
 
 use brunt_core::Nanos;
 use brunt_result::RequestStatus;
@@ -58,15 +59,19 @@ pub trait Sequence {
         false
     }
 
-    /// Whether the last answer was [`Next::Later`] only because another worker is deciding what comes next: there may be
-    /// more that is due.
-    fn is_others_turn(&self) -> bool {
+    /// Whether the last answer was [`Next::Later`] only because what comes next is not known yet: another worker is deciding
+    /// it, or it was not read yet. There may be more that is due.
+    fn is_undecided(&self) -> bool {
         false
     }
 
+    /// A request that was given is not going to be sent by anybody: the run is over before it is due. It does not
+    /// complete.
+    fn given_back(&mut self, _index: u64, _at: Nanos) {}
+
     /// The worker sends no more. Whether others go on, which then send what is due; it may still ask, to count what
-    /// nobody sends.
-    fn leaves(&mut self) -> bool {
+    /// nobody sends. If `may_wait`, that asking waits for what is not read yet, up to a limit.
+    fn leaves(&mut self, _may_wait: bool) -> bool {
         false
     }
 
@@ -100,11 +105,14 @@ impl<S: Sequence> Sequence for &mut S {
     fn hands_over(&self) -> bool {
         (**self).hands_over()
     }
-    fn is_others_turn(&self) -> bool {
-        (**self).is_others_turn()
+    fn is_undecided(&self) -> bool {
+        (**self).is_undecided()
     }
-    fn leaves(&mut self) -> bool {
-        (**self).leaves()
+    fn given_back(&mut self, index: u64, at: Nanos) {
+        (**self).given_back(index, at);
+    }
+    fn leaves(&mut self, may_wait: bool) -> bool {
+        (**self).leaves(may_wait)
     }
     fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
         (**self).completed(index, status, at);

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod activity;
+mod by_name;
 mod cgroup;
 mod cpu;
 mod disk;
@@ -22,17 +23,21 @@ pub mod noise;
 mod pressure;
 mod prober;
 mod process;
+mod round;
 mod sampler;
 mod settings;
 mod source;
 mod tcp;
+mod temperature;
 mod watch;
 
 use std::time::Duration;
 
 pub use figures::{Malformed, Sink, Texts};
+pub use means::Means;
 pub use prober::{LOCAL, Prober, Schedule};
-pub use sampler::Sampler;
+pub use round::SampleRound;
+pub use sampler::{Misreadings, Sampler};
 pub use settings::{INTERVAL_MAX, INTERVAL_MIN, Probes, ProbesError};
 pub use watch::{Network, Subject, Watch, Watching};
 
@@ -46,6 +51,7 @@ pub static PROBES: &[Entry] = &[
     entry::<tcp::Tcp>(),
     entry::<disk::Disk>(),
     entry::<pressure::Pressure>(),
+    entry::<temperature::Temperature>(),
     entry::<process::Process>(),
 ];
 

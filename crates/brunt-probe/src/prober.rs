@@ -6,7 +6,6 @@
 //!
 //! Its cost is part of every result: see [`ProbeRecord::cpu_us_per_sample`].
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -19,7 +18,7 @@ use brunt_result::probe::ProbeRecord;
 
 use super::Probes;
 use super::means::Means;
-use super::sampler::{Misreadings, Sampler};
+use super::round::SampleRound;
 use super::watch::{Subject, Watch, Watching};
 
 /// The name of the machine that the runner runs on, in samples.
@@ -101,14 +100,11 @@ impl Prober {
         let control = Arc::new(Control::default());
         let mut work = Work {
             control: Arc::clone(&control),
-            watch: self.watch.clone(),
             probes: self.probes.clone(),
-            version: None,
-            samplers: BTreeMap::new(),
+            samplers: SampleRound::new(&self.probes, &self.watch, LOCAL),
             means: Means::default(),
             measured_from: Nanos(0),
             record: ProbeRecord::default(),
-            misreadings: Misreadings::default(),
             take: Box::new(take),
         };
         // The first reading is the begin of the first stretch: it is taken before this returns.
@@ -181,15 +177,11 @@ impl Control {
 /// The thread's part.
 struct Work {
     control: Arc<Control>,
-    watch: Watch,
     probes: Probes,
-    version: Option<u64>,
-    samplers: BTreeMap<u64, Sampler>,
+    samplers: SampleRound,
     means: Means,
     measured_from: Nanos,
     record: ProbeRecord,
-    /// Of samplers that are gone.
-    misreadings: Misreadings,
     take: Box<dyn FnMut(&Sample) + Send>,
 }
 
@@ -218,17 +210,15 @@ impl Work {
         }
         let ProbeRecord { samples, .. } = self.record;
         let cpu = (ResourceUsage::of_thread().cpu() + prepared.cpu()).as_secs_f64();
-        for sampler in self.samplers.values() {
-            self.misreadings.resets += sampler.misreadings().resets;
-            self.misreadings.unreadable += sampler.misreadings().unreadable;
-        }
+        let misreadings = self.samplers.misreadings();
+        self.record.notes.append(&mut self.samplers.last_notes());
         let hosts = self.means.by_host();
         ProbeRecord {
             interval_s: interval.as_secs_f64(),
             late: schedule.late,
             missed: schedule.missed,
-            resets: self.misreadings.resets,
-            unreadable: self.misreadings.unreadable,
+            resets: misreadings.resets,
+            unreadable: misreadings.unreadable,
             cpu_us_per_sample: cpu * 1e6 / samples.max(1) as f64,
             cpu_share: cpu / Clock::Monotonic.now().since(begin).as_secs_f64(),
             hosts,
@@ -238,43 +228,10 @@ impl Work {
 
     /// One sample of everybody.
     fn round(&mut self, clock: &Clock) {
-        self.look_who_is_there();
-        let now = clock.now();
-        for sampler in self.samplers.values_mut() {
-            if let Some(sample) = sampler.sample(clock, now) {
-                self.means.add(&sample, self.measured_from);
-                (self.take)(&sample);
-            }
-            self.record.notes.append(&mut sampler.take_notes());
-        }
-    }
-
-    fn look_who_is_there(&mut self) {
-        let Some((version, subjects)) = self.watch.changed(self.version) else { return };
-        self.version = Some(version);
-        let misread = &mut self.misreadings;
-        self.samplers.retain(|id, sampler| {
-            let stays = subjects.iter().any(|(other, _)| other == id);
-            if !stays {
-                misread.resets += sampler.misreadings().resets;
-                misread.unreadable += sampler.misreadings().unreadable;
-            }
-            stays
+        self.samplers.sample(clock, |sample| {
+            self.means.add(&sample, self.measured_from);
+            (self.take)(&sample);
         });
-        let chosen = self.probes.chosen();
-        for (id, subject) in &subjects {
-            if self.samplers.contains_key(id) {
-                continue;
-            }
-            match Sampler::open(subject, &chosen) {
-                Ok(sampler) => {
-                    self.samplers.insert(*id, sampler);
-                }
-                Err(error) => {
-                    let host = subject.host();
-                    self.record.notes.push(format!("{host}: its network cannot be watched: {error}"));
-                }
-            }
-        }
+        self.record.notes.append(&mut self.samplers.take_notes());
     }
 }

@@ -41,6 +41,14 @@ pub struct Misreadings {
     pub unreadable: u64,
 }
 
+impl Misreadings {
+    /// Together with those of another.
+    pub fn add(&mut self, other: Misreadings) {
+        self.resets += other.resets;
+        self.unreadable += other.unreadable;
+    }
+}
+
 struct Slot {
     entry: &'static Entry,
     running: Box<dyn Running>,

@@ -13,15 +13,24 @@ pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Longest interval.
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
+/// Most names of programs.
+const NAMES_MAX: usize = 64;
+
 /// Host counters to record during runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Probes {
     /// Sampling interval, 10 ms to 1 h; 0: no probes. Default: a twentieth of the shortest run, 50 ms to 1 s.
     pub interval: Span,
-    /// Probes to run, from cpu, activity, memory, network, tcp, disk, pressure and process; default: all.
+    /// Probes to run, from cpu, activity, memory, network, tcp, disk, pressure, temperature and process; default: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,
+    /// Programs whose processes to record on every host, by name (`/proc/PID/comm`): `["tgtd"]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<String>,
+    /// Other hosts to record, from `[hosts]`; default: all that have ssh or agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<String>>,
 }
 
 /// A mistake in the settings.
@@ -36,7 +45,12 @@ pub struct ProbesError {
 
 impl Default for Probes {
     fn default() -> Probes {
-        Probes { interval: Span(Duration::from_secs(1)), only: Vec::new() }
+        Probes {
+            interval: Span(Duration::from_secs(1)),
+            only: Vec::new(),
+            processes: Vec::new(),
+            hosts: None,
+        }
     }
 }
 
@@ -68,6 +82,24 @@ impl Probes {
                 return Err(ProbesError { key: "only", what });
             }
         }
+        if self.processes.len() > NAMES_MAX {
+            let what = format!("{} names of programs; write {NAMES_MAX} at most", self.processes.len());
+            return Err(ProbesError { key: "processes", what });
+        }
+        let wrong = |name: &&String| name.is_empty() || name.contains(['/', '\n', '\0']);
+        if let Some(name) = self.processes.iter().find(wrong) {
+            let what =
+                format!("'{name}' is no name of a program; write it as in /proc/PID/comm, without folder");
+            return Err(ProbesError { key: "processes", what });
+        }
+        if let Some(name) = self
+            .processes
+            .iter()
+            .enumerate()
+            .find_map(|(index, name)| self.processes[..index].contains(name).then_some(name))
+        {
+            return Err(ProbesError { key: "processes", what: format!("'{name}' is listed twice") });
+        }
         Ok(())
     }
 }
@@ -81,7 +113,8 @@ mod tests {
     fn mistakes_are_answered() {
         let check = |interval: &str, only: &[&str], expected: &str| {
             let interval = interval.parse().unwrap();
-            let probes = Probes { interval, only: only.iter().map(|name| (*name).into()).collect() };
+            let only = only.iter().map(|name| (*name).into()).collect();
+            let probes = Probes { interval, only, ..Probes::default() };
             let said = probes.check().map_or_else(|error| error.to_string(), |()| "good".into());
             assert!(said.contains(expected), "{said}");
         };
@@ -90,6 +123,21 @@ mod tests {
         check("1ms", &[], "interval: 1ms: write 10ms");
         check("2h", &[], "to 1h");
         check("1s", &["cpu", "gpu"], "only: unknown probe gpu; the probes are cpu, activity");
+    }
+
+    #[test]
+    fn names_of_programs_are_checked() {
+        let check = |names: &[&str], expected: &str| {
+            let processes = names.iter().map(|name| (*name).into()).collect();
+            let probes = Probes { processes, ..Probes::default() };
+            let said = probes.check().map_or_else(|error| error.to_string(), |()| "good".into());
+            assert!(said.contains(expected), "{said}");
+        };
+        check(&["tgtd", "kworker"], "good");
+        check(&["/usr/sbin/tgtd"], "without folder");
+        check(&[""], "no name of a program");
+        check(&["a", "b", "a"], "'a' is listed twice");
+        check(&["x"; 65], "64 at most");
     }
 
     /// The help of `only` names every probe there is.

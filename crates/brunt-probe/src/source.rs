@@ -11,6 +11,7 @@ use brunt_core::cost::ResourceUsage;
 use brunt_core::{Clock, Nanos};
 
 use super::cgroup::OwnCgroup;
+use super::temperature::{self, Sensor};
 
 /// Most of a file that is read: `/proc/stat` of a machine of thousands of CPUs and interrupts.
 const TEXT_BYTES_MAX: usize = 4 << 20;
@@ -38,6 +39,8 @@ enum Kind {
     OwnTime,
     /// What the process's cgroup counted, if it is alone in it.
     Cgroup(Option<OwnCgroup>),
+    /// All sensors of the machine.
+    Sensors(Vec<Sensor>),
 }
 
 impl Source {
@@ -52,6 +55,7 @@ impl Source {
                 File::open(path)?;
                 Kind::Cgroup(OwnCgroup::of(path))
             }
+            None if path == Path::new(temperature::FOLDER) => Kind::Sensors(temperature::sensors(path)),
             None => Kind::File(File::open(path)?),
             Some(("/proc/self/task", "status")) => Kind::OwnSwitches,
             Some(("/proc/self/task", "schedstat")) => Kind::OwnTime,
@@ -76,8 +80,13 @@ impl Source {
     /// # Errors
     /// The operating system's: a process that ended, a counter that the kernel has switched off.
     pub fn read(&mut self, clock: &Clock) -> io::Result<()> {
+        let before = std::mem::replace(&mut self.read_at, clock.now());
+        let is_fresh = before != Nanos(0) && self.read_at.since(before) < temperature::READ_EVERY;
+        if let (Kind::Sensors(_), true) = (&self.kind, is_fresh) {
+            self.read_at = before;
+            return Ok(());
+        }
         self.text.clear();
-        self.read_at = clock.now();
         match &self.kind {
             Kind::File(file) => append(file, &mut self.text),
             Kind::Threads { folder, name } => {
@@ -100,6 +109,10 @@ impl Source {
             Kind::Cgroup(cgroup) => {
                 let text = cgroup.as_ref().map(OwnCgroup::cpu_stat).unwrap_or_default();
                 self.text.extend_from_slice(text.as_bytes());
+                Ok(())
+            }
+            Kind::Sensors(sensors) => {
+                temperature::append(sensors, &mut self.text);
                 Ok(())
             }
             Kind::OwnTime => {

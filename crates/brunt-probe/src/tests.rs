@@ -20,6 +20,7 @@ fn golden(file: &str) -> &'static str {
         "/proc/pressure/cpu" => include_str!("../testdata/proc/pressure-cpu"),
         "/proc/pressure/memory" => include_str!("../testdata/proc/pressure-memory"),
         "/proc/pressure/io" => include_str!("../testdata/proc/pressure-io"),
+        "/sys/class/hwmon" => include_str!("../testdata/proc/hwmon"),
         "{net}/dev" => include_str!("../testdata/proc/net-dev"),
         "{net}/snmp" => include_str!("../testdata/proc/net-snmp"),
         "{net}/netstat" => include_str!("../testdata/proc/net-netstat"),
@@ -100,6 +101,7 @@ fn the_table_is_whole() {
                 "queue_mean",
                 "in_flight",
                 "threads",
+                "celsius",
             ];
             assert!(units.iter().any(|unit| metric.name.ends_with(unit)), "{} has no unit", metric.name);
         }
@@ -627,7 +629,10 @@ fn documentation_is_complete() {
             "network" => "the interface",
             "disk" => "the block device or partition",
             "pressure" => "`cpu`, `memory`, `io`",
-            "process" => "`runner`, or the target's name",
+            "process" => {
+                "`runner`, the target's name, `agent` of a lab's host with workers, or a name of `processes`"
+            }
+            "temperature" => "the device and its sensor",
             _ => "always empty",
         };
         expected += &format!(

@@ -82,6 +82,11 @@ impl Watch {
         self.add(Subject::Host { host: host.into(), network })
     }
 
+    /// Watches this machine, its network too.
+    pub fn machine(&self, host: &str) -> Watching {
+        self.add(Subject::Machine { host: host.into(), with_network: true })
+    }
+
     /// Watches a process of ours: a target, for example.
     pub fn process(&self, host: &str, name: &str, pid: u32) -> Watching {
         self.add(Subject::Process { host: host.into(), name: name.into(), pid })

@@ -1,5 +1,6 @@
 //! The page of a block trace, written by `brunt trace info --html`: what it asks for, when, how long and where.
 
+use brunt_core::units::counted;
 use brunt_trace::{TraceInfo, TraceOp};
 
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
@@ -34,15 +35,21 @@ fn glance(info: &TraceInfo) -> Glance {
     let mut notices = Vec::new();
     let mut warn = |text: String| notices.push(Notice::new(Tone::Warning, text));
     if let Some(first) = l.damaged_first {
-        warn(format!(
-            "{} rows could not be read and were skipped; the first is row {first}.",
-            count(l.damaged as f64)
-        ));
+        warn(match l.damaged {
+            1 => format!("1 row could not be read and was skipped: row {first}."),
+            damaged => {
+                let damaged = count(damaged as f64);
+                format!("{damaged} rows could not be read and were skipped; the first is row {first}.")
+            }
+        });
     }
     if l.out_of_order > 0 {
         warn(format!(
-            "{} requests are earlier than the one before them. Burstiness, working sets and depth are left out.",
-            count(l.out_of_order as f64)
+            "{} than the one before. Burstiness, working sets and depth are left out.",
+            match l.out_of_order {
+                1 => "1 request is earlier".to_string(),
+                requests => format!("{} requests are earlier", count(requests as f64)),
+            }
         ));
     }
     if !info.format_note.is_empty() {
@@ -59,8 +66,8 @@ fn facts(info: &TraceInfo) -> Vec<(String, String)> {
         (
             "Trace".into(),
             format!(
-                "{} requests in {}, format {}",
-                count(info.ledger.requests as f64),
+                "{} in {}, format {}",
+                counted(info.ledger.requests as usize, "request"),
                 Unit::Seconds.show(info.span_s),
                 info.format
             ),
@@ -279,7 +286,7 @@ fn hot(info: &TraceInfo) -> Section {
         .hot_extents
         .iter()
         .map(|hot| Bar {
-            name: format!("device {}, from {}", hot.device, size_of(hot.offset_bytes)),
+            name: format!("device {}, from {}", hot.device_name, size_of(hot.offset_bytes)),
             parts: vec![hot.requests as f64],
             interval: (hot.error > 0).then(|| (hot.requests as f64, (hot.requests + hot.error) as f64)),
             shown: count(hot.requests as f64),
@@ -368,7 +375,7 @@ mod tests {
             "Extents of 1 MiB",
             "4 KiB to below 8 KiB",
             "&lt;a trace&gt;",
-            "the first is row 401",
+            "1 row could not be read and was skipped: row 401.",
             "The trace has no response times.",
         ] {
             assert!(html.contains(shown), "{shown}");

@@ -4,6 +4,7 @@
 //! The rule: a load of only reads or only writes has no such rows, because they would repeat its own.
 
 use crate::OpKind;
+use crate::correlated::CorrelatedFigure;
 use crate::statistics::Estimate;
 use crate::summary::{Latencies, OpSummary, PointSummary, RunSummary};
 
@@ -36,39 +37,51 @@ pub fn kinds(point: &PointSummary) -> Vec<OpKind> {
     kinds
 }
 
-/// The figures of each kind; none where the point's own row says it all.
-pub fn over_runs(point: &PointSummary) -> Vec<KindOverRuns> {
-    let kinds = kinds(point);
-    if matches!(kinds[..], [] | [OpKind::Read] | [OpKind::Write]) {
-        return Vec::new();
-    }
-    let wider = wider(point);
-    let figures = |op: OpKind| {
-        let over = |get: fn(&OpSummary, &RunSummary) -> Option<f64>| {
-            let runs = complete(point).filter_map(|run| get(run.op(op)?, run));
-            let estimate = Estimate::of(&runs.collect::<Vec<f64>>())?;
-            let end = |end: f64| estimate.mean + (end - estimate.mean) * wider;
-            Some(Estimate { low: estimate.low.map(end), high: estimate.high.map(end), ..estimate })
-        };
-        KindOverRuns {
-            op,
-            requests_per_second: over(|op, run| Some(run.requests_per_second_of(op))),
-            bytes_per_second: over(|op, run| Some(run.bytes_per_second_of(op))).filter(|_| op.moves_bytes()),
-            response_mean_us: over(|op, _| latency(op.response, |times| times.mean_us)),
-            response_p99_us: over(|op, _| latency(op.response, |times| times.p99_us)),
-            service_p99_us: over(|op, _| latency(op.service, |times| times.p99_us)),
-        }
-    };
-    kinds.into_iter().map(figures).collect()
+/// What the rows of all points of a result are estimated with.
+pub struct KindEstimates {
+    requests_per_second: CorrelatedFigure,
+    bytes_per_second: CorrelatedFigure,
+    response_mean_us: CorrelatedFigure,
+    response_p99_us: CorrelatedFigure,
+    service_p99_us: CorrelatedFigure,
 }
 
-/// How many times as wide the interval of a point's rate is as that of independent runs (the machine drifted).
-fn wider(point: &PointSummary) -> f64 {
-    let rates: Vec<f64> = complete(point).map(|run| run.requests_per_second).collect();
-    let half = |estimate: Option<Estimate>| estimate.and_then(|estimate| estimate.relative_half_width());
-    match (half(point.requests_per_second), half(Estimate::of(&rates))) {
-        (Some(told), Some(independent)) if independent > 0.0 => (told / independent).max(1.0),
-        _ => 1.0,
+impl KindEstimates {
+    /// Of all points of a result.
+    pub fn of(points: &[PointSummary]) -> KindEstimates {
+        let figure = |get| CorrelatedFigure::of(points, get);
+        KindEstimates {
+            requests_per_second: figure(|run| Some(run.requests_per_second)),
+            bytes_per_second: figure(|run| Some(run.bytes_per_second)),
+            response_mean_us: figure(|run| latency(run.response, |times| times.mean_us)),
+            response_p99_us: figure(|run| latency(run.response, |times| times.p99_us)),
+            service_p99_us: figure(|run| latency(run.service, |times| times.p99_us)),
+        }
+    }
+
+    /// The figures of each kind of operation of a point; none where the point's own row says it all.
+    pub fn over_runs(&self, point: &PointSummary) -> Vec<KindOverRuns> {
+        let kinds = kinds(point);
+        if matches!(kinds[..], [] | [OpKind::Read] | [OpKind::Write]) {
+            return Vec::new();
+        }
+        let figures = |op: OpKind| {
+            let over = |figure: &CorrelatedFigure, get: fn(&OpSummary, &RunSummary) -> Option<f64>| {
+                figure.estimate_part(point, |run| get(run.op(op)?, run))
+            };
+            let bytes = over(&self.bytes_per_second, |op, run| Some(run.bytes_per_second_of(op)));
+            KindOverRuns {
+                op,
+                requests_per_second: over(&self.requests_per_second, |op, run| {
+                    Some(run.requests_per_second_of(op))
+                }),
+                bytes_per_second: bytes.filter(|_| op.moves_bytes()),
+                response_mean_us: over(&self.response_mean_us, |op, _| latency(op.response, |t| t.mean_us)),
+                response_p99_us: over(&self.response_p99_us, |op, _| latency(op.response, |t| t.p99_us)),
+                service_p99_us: over(&self.service_p99_us, |op, _| latency(op.service, |t| t.p99_us)),
+            }
+        };
+        kinds.into_iter().map(figures).collect()
     }
 }
 
@@ -89,6 +102,49 @@ mod tests {
     fn of(ops: &[(OpKind, u64)]) -> PointSummary {
         let ops = || ops.iter().map(|(kind, completed)| op(*kind, *completed, 100.0)).collect();
         point("disk w", vec![run(ops()), run(ops())])
+    }
+
+    fn over_runs(point: &PointSummary) -> Vec<KindOverRuns> {
+        KindEstimates::of(std::slice::from_ref(point)).over_runs(point)
+    }
+
+    /// What one of several jobs alone does is one figure, whether it stands in the job's row or below that of all jobs.
+    #[test]
+    fn a_jobs_figures_have_one_interval() {
+        // Rates that take turns, and a p99 that grows from run to run: not as alike as each other.
+        let runs = |ops: &[OpKind], later: u32| {
+            let made = |index: u32| {
+                let us = 100.0 + f64::from(index * index);
+                let count = 1000 + u64::from(index % 2) * 100;
+                let made = ops.iter().map(|kind| op(*kind, count, us)).collect();
+                RunSummary { repetition: index, order: index * 3 + later, ..run(made) }
+            };
+            (0..6).map(made).collect()
+        };
+        let job = |name: &str, op: OpKind, later: u32| PointSummary {
+            part_of: Some("disk mixed".into()),
+            ..point(name, runs(&[op], later))
+        };
+        let mut points = vec![
+            point("disk mixed", runs(&[OpKind::Read, OpKind::Write], 0)),
+            job("disk mixed/reader", OpKind::Read, 1),
+            job("disk mixed/writer", OpKind::Write, 2),
+        ];
+        let rate = CorrelatedFigure::of(&points, |run| Some(run.requests_per_second));
+        let p99 = CorrelatedFigure::of(&points, |run| Some(run.response?.p99_us));
+        assert!(p99.correlation().of_neighbours() > rate.correlation().of_neighbours() + 0.1);
+        // As the study does.
+        for point in &mut points {
+            point.requests_per_second = rate.estimate(point);
+            point.response_p99_us = p99.estimate(point);
+        }
+        let of_all = KindEstimates::of(&points).over_runs(&points[0]);
+        for (kind, job) in of_all.iter().zip(&points[1..]) {
+            assert_eq!(kind.response_p99_us, job.response_p99_us, "{}", job.label);
+            let (kind, job) = (kind.requests_per_second.unwrap(), job.requests_per_second.unwrap());
+            assert!((kind.mean - job.mean).abs() < 1e-9 * job.mean);
+            assert!((kind.high.unwrap() - job.high.unwrap()).abs() < 1e-9 * job.mean);
+        }
     }
 
     #[test]

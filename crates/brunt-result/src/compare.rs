@@ -5,12 +5,13 @@
 //! points, because a reader looks at all of them; two metrics that express the same fact count once. What only one
 //! of several jobs does is that job's line, and not repeated for all of them together.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::OpKind;
 use crate::by_kind;
 use crate::degradation::Degradation;
 use crate::experiment::ArrivalKind;
+use crate::impact::{ImpactIndex, ImpactKind};
 use crate::noise::explanation;
 use crate::statistics::{Better, Comparison, EffectScale, MARGIN, Metric, Verdict, compare};
 use crate::summary::{Latencies, OpSummary, PointSummary, RunSummary, Summary};
@@ -57,6 +58,10 @@ const FAULT_FIGURES: &[FaultFigure] = &[
     FaultFigure { name: "failed", unit: "share", better: Better::Lower, get: |cost| Some(cost.failed_share) },
 ];
 
+/// What is compared of each index of robustness that both have: the ratio of each round, of a client's mean.
+const INDEX_FIGURES: &[(ImpactKind, &str)] =
+    &[(ImpactKind::Parallelism, "parallelism-impact"), (ImpactKind::Latency, "latency-impact")];
+
 /// A figure of what a fault cost a run.
 struct FaultFigure {
     name: &'static str,
@@ -79,7 +84,8 @@ pub struct Line {
     /// Whether it is of one of several kinds of operations.
     #[serde(skip)]
     pub is_part: bool,
-    /// `iops`, `mean`, `p99`, `p99.9`; of a fault `drop`, `recovery`, `mean-factor`, `p99-factor`, `failed`.
+    /// `iops`, `mean`, `p99`, `p99.9`; of a fault `drop`, `recovery`, `mean-factor`, `p99-factor`, `failed`; of an index of
+    /// robustness `parallelism-impact`, `latency-impact`.
     pub metric: &'static str,
     /// Its unit.
     pub unit: &'static str,
@@ -128,17 +134,61 @@ impl Compared {
     }
 }
 
-/// Whether a point's requests wait for each other: then its rate is the queue depth over the mean response time, and
-/// the one says what the other does.
-fn closed(summary: &Summary, point: &PointSummary) -> bool {
-    let workload = summary.experiment.workloads.get(&point.workload);
-    workload.is_some_and(|workload| workload.arrival == ArrivalKind::Closed)
+/// When a point's requests are made.
+fn arrival(summary: &Summary, point: &PointSummary) -> Option<ArrivalKind> {
+    summary.experiment.workloads.get(&point.workload).map(|workload| workload.arrival)
+}
+
+/// Shares of a run's time in which a job was measured that are as good as equal.
+const SAME_SHARE: f64 = 0.01;
+
+/// Whether rate and mean response time of a point say the same in both results (Little's law): a closed loop keeps as
+/// many requests outstanding as its queue depth says, and so do several at once, if each is measured for the same share
+/// of every run's time. A job that ends by its own pace ends the others' company sooner or later: two facts.
+fn closed(results: [(&Summary, &PointSummary); 2]) -> bool {
+    let mut shares: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
+    for (summary, point) in results {
+        match arrival(summary, point) {
+            Some(ArrivalKind::Closed) => continue,
+            Some(ArrivalKind::Several) => {}
+            _ => return false,
+        }
+        let mut jobs =
+            summary.points.iter().filter(|job| job.part_of.as_ref() == Some(&point.label)).peekable();
+        if jobs.peek().is_none() {
+            return false;
+        }
+        for job in jobs {
+            if arrival(summary, job) != Some(ArrivalKind::Closed) {
+                return false;
+            }
+            for run in complete(point) {
+                let part = job.runs.iter().find(|part| part.repetition == run.repetition);
+                let share = part.map_or(0.0, |part| part.measured_s / run.measured_s);
+                let [least, most] = shares.entry(&job.label).or_insert([share; 2]);
+                (*least, *most) = (least.min(share), most.max(share));
+            }
+        }
+    }
+    shares.values().all(|[least, most]| most - least <= SAME_SHARE)
 }
 
 /// Every metric of every point that both have; and the labels that only one has.
 ///
 /// A change smaller than `margin`, a share, is none.
 pub fn compare_summaries(a: &Summary, b: &Summary, margin: f64) -> (Vec<Line>, Vec<String>) {
+    let (compared, alone) = metrics(a, b);
+    let comparisons = compare(&compared.metrics, margin);
+    let lines = compared.keys.into_iter().zip(comparisons).map(|(key, comparison)| {
+        let Key { label, op, is_part, metric, unit, better } = key;
+        let machine_slower = explained(a, b, &label, better, &comparison);
+        Line { label, op, is_part, metric, unit, better, comparison, machine_slower }
+    });
+    (lines.collect(), alone)
+}
+
+/// What is compared, and the labels of points that only one has.
+fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
     let (mut compared, mut alone) = (Compared::default(), Vec::new());
     for point in &a.points {
         let Some(other) = b.points.iter().find(|other| other.label == point.label) else {
@@ -162,7 +212,7 @@ pub fn compare_summaries(a: &Summary, b: &Summary, margin: f64) -> (Vec<Line>, V
                 better: *better,
             };
             compared.add(key, of(point), of(other));
-            if *name == "mean" && closed(a, point) && closed(b, other) {
+            if *name == "mean" && closed([(a, point), (b, other)]) {
                 compared.is_other_side("iops");
             }
         }
@@ -178,13 +228,8 @@ pub fn compare_summaries(a: &Summary, b: &Summary, margin: f64) -> (Vec<Line>, V
     }
     let only_b = b.points.iter().filter(|point| a.points.iter().all(|other| other.label != point.label));
     alone.extend(only_b.map(|point| point.label.clone()));
-    let comparisons = compare(&compared.metrics, margin);
-    let lines = compared.keys.into_iter().zip(comparisons).map(|(key, comparison)| {
-        let Key { label, op, is_part, metric, unit, better } = key;
-        let machine_slower = explained(a, b, &label, better, &comparison);
-        Line { label, op, is_part, metric, unit, better, comparison, machine_slower }
-    });
-    (lines.collect(), alone)
+    indexes(a, b, &mut compared);
+    (compared, alone)
 }
 
 /// Whether the machine's own change explains what is shown of a figure of a point.
@@ -250,6 +295,23 @@ fn faults(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
     }
 }
 
+/// Adds the indexes of robustness that both have.
+fn indexes(a: &Summary, b: &Summary, compared: &mut Compared) {
+    fn of(summary: &Summary) -> impl Iterator<Item = &ImpactIndex> {
+        summary.indexes.iter().flat_map(|indexes| &indexes.impacts)
+    }
+    for impact in of(a) {
+        let label = impact.label();
+        let same = |other: &&ImpactIndex| other.kind == impact.kind && other.label() == label;
+        let Some(other) = of(b).find(same) else { continue };
+        let figure = INDEX_FIGURES.iter().find(|(kind, _)| *kind == impact.kind);
+        let (_, metric) = figure.expect("every kind has a figure");
+        let (op, is_part, better) = (impact.op, impact.op.is_some(), Better::Higher);
+        let key = Key { label, op, is_part, metric, unit: "times", better };
+        compared.add(key, impact.per_client.by_round.clone(), other.per_client.by_round.clone());
+    }
+}
+
 fn names(point: &PointSummary) -> BTreeSet<(u32, &str)> {
     let faults = point.runs.iter().flat_map(|run| &run.faults);
     faults.map(|fault| (fault.index, fault.name.as_str())).collect()
@@ -289,7 +351,9 @@ pub enum ConditionMistake {
     #[error("unknown kind of operation {0}")]
     Kind(String),
     /// The metric is not compared for each kind of operation.
-    #[error("{0} is compared only for all kinds of operations together; mean and p99 also for each kind")]
+    #[error(
+        "{0} is compared only for all kinds of operations together; mean, p99 and impacts also for each kind"
+    )]
     MetricOfKind(&'static str),
     /// What follows "by" is not a percentage from 0 up.
     #[error("'{0}' is not a percentage")]
@@ -298,7 +362,8 @@ pub enum ConditionMistake {
 
 fn all_metrics() -> impl Iterator<Item = &'static str> {
     let faults = FAULT_FIGURES.iter().map(|figure| figure.name);
-    FIGURES.iter().map(|figure| figure.name).chain(faults)
+    let indexes = INDEX_FIGURES.iter().map(|(_, name)| *name);
+    FIGURES.iter().map(|figure| figure.name).chain(faults).chain(indexes)
 }
 
 impl std::str::FromStr for FailIf {
@@ -319,7 +384,9 @@ impl std::str::FromStr for FailIf {
         let metric = all_metrics()
             .find(|name| *name == alias.unwrap_or(metric))
             .ok_or_else(|| wrong(ConditionMistake::Metric(metric.to_string())))?;
-        if op.is_some() && KIND_FIGURES.iter().all(|figure| figure.name != metric) {
+        let mut of_kinds =
+            KIND_FIGURES.iter().map(|figure| figure.name).chain(INDEX_FIGURES.iter().map(|of| of.1));
+        if op.is_some() && of_kinds.all(|name| name != metric) {
             return Err(wrong(ConditionMistake::MetricOfKind(metric)));
         }
         let by = match rest {
@@ -481,6 +548,41 @@ mod tests {
         assert_eq!(failed("p99 worse by 10%"), Vec::<&str>::new(), "the total did not change");
     }
 
+    /// An index has a line, with rounds as its sample, and a gate of its own.
+    #[test]
+    fn indexes_have_lines_and_gates() {
+        use crate::impact::{ImpactRatio, RobustnessIndexes};
+        let with = |ratio: f64, clients: u32| {
+            let by_round = vec![ratio, ratio * 1.01, ratio * 0.99, ratio];
+            let per_client = ImpactRatio { by_round, ..ImpactRatio::default() };
+            let impact = ImpactIndex {
+                kind: ImpactKind::Parallelism,
+                target: "disk".into(),
+                workload: "w".into(),
+                axes: BTreeMap::new(),
+                op: None,
+                at_once: clients,
+                link_delay: None,
+                per_client,
+                aggregate: ImpactRatio::default(),
+                rounds: 4,
+                rounds_left_out: 0,
+            };
+            let indexes = Some(RobustnessIndexes { impacts: vec![impact], ..RobustnessIndexes::default() });
+            Summary { indexes, ..result(&[(OpKind::Read, 100.0)]) }
+        };
+        let worse = |a: &Summary, b: &Summary| {
+            let (lines, _) = compare_summaries(a, b, MARGIN);
+            let gate: FailIf = "parallelism-impact worse by 10%".parse().unwrap();
+            let of: Vec<String> =
+                lines.iter().filter(|line| gate.fails(line)).map(|line| line.label.clone()).collect();
+            of
+        };
+        assert_eq!(worse(&with(0.5, 4), &with(0.25, 4)), ["disk w, 4 clients"]);
+        assert_eq!(worse(&with(0.5, 4), &with(0.5, 4)), Vec::<String>::new());
+        assert_eq!(worse(&with(0.5, 4), &with(0.25, 2)), Vec::<String>::new(), "another number of clients");
+    }
+
     /// The results of four runs of jobs at once, each with its name and how long its operations took.
     fn jobs(jobs: &[(&str, &[(OpKind, f64)])]) -> Summary {
         let point_of = |label: &str, ops: &[(OpKind, f64)]| {
@@ -497,6 +599,49 @@ mod tests {
             ..point_of(&format!("disk mixed/{name}"), ops)
         }));
         Summary { points, ..empty() }
+    }
+
+    /// Rate and mean of jobs at once are one figure where each job is a closed loop for the same share of every run's
+    /// time, and count as two where one is not.
+    #[test]
+    fn closed_loops_at_once_count_once() {
+        use crate::experiment::WorkloadSummary;
+        let made = |second: ArrivalKind| {
+            let mut made =
+                jobs(&[("reader", &[(OpKind::Read, 100.0)]), ("writer", &[(OpKind::Write, 300.0)])]);
+            let arrivals =
+                [("mixed", ArrivalKind::Several), ("reader", ArrivalKind::Closed), ("writer", second)];
+            for (point, (name, arrival)) in made.points.iter_mut().zip(arrivals) {
+                point.workload = name.into();
+                let workload = WorkloadSummary { arrival, ..WorkloadSummary::default() };
+                made.experiment.workloads.insert(name.into(), workload);
+                for (repetition, run) in point.runs.iter_mut().enumerate() {
+                    run.repetition = repetition as u32;
+                }
+            }
+            made
+        };
+        // Of all together: the place of the figure that the mean is one with.
+        let check = |a: &Summary, b: &Summary, expected: Option<usize>| {
+            let (compared, _) = metrics(a, b);
+            let mean = compared
+                .keys
+                .iter()
+                .position(|key| (key.label.as_str(), key.metric) == ("disk mixed", "mean"));
+            assert_eq!(compared.metrics[mean.unwrap()].one_with, expected);
+        };
+        let closed = made(ArrivalKind::Closed);
+        check(&closed, &closed, Some(0));
+        check(&closed, &made(ArrivalKind::Open), None);
+        // The writer ends by its own pace, once after half of the time.
+        let mut ends = closed.clone();
+        ends.points[2].runs[1].measured_s /= 2.0;
+        check(&closed, &ends, None);
+        // It starts late, but always as late.
+        let mut late = closed.clone();
+        late.points[2].runs.iter_mut().for_each(|run| run.measured_s /= 2.0);
+        check(&late, &late, Some(0));
+        check(&closed, &late, None);
     }
 
     /// What one job alone does is its own line; Holm's correction and gates count it once.

@@ -13,7 +13,7 @@ use crate::void::{Doubt, VoidReason};
 const LATE_NANOS_MAX: u64 = 250_000;
 /// A line that lost more than this share of its time did not keep its rate.
 const LINE_LOST_SHARE_MAX: f64 = 0.01;
-/// A line that was not full to this share while no core was idle was limited by the machine...
+/// A line that was not full to this share while no core was to spare was limited by the machine...
 const CROWDED_FULL_SHARE: f64 = 0.95;
 /// ...which is said if it sent more than this share of all meanwhile.
 const CROWDED_SHARE_MAX: f64 = 0.1;
@@ -56,13 +56,18 @@ pub struct LinkCounts {
     pub tcp_resets: u64,
     /// FINs of TCP connections that were delayed.
     pub fins_held: u64,
+    /// Packets of these that were nothing but a FIN, repeated ones included: what is let through of them is `fins_released`.
+    pub fins_taken: u64,
+    /// FINs that were let through after their delay, each as a packet of its own.
+    pub fins_released: u64,
     /// Packets of TCP connections beyond the number that can be tracked; they passed unimpaired.
     pub tcp_untracked: u64,
-    /// Nanoseconds after which injected resets met more connections than can be tracked; 0 if they never did.
+    /// Nanoseconds after which the latest injected resets that did met more connections than can be tracked; 0 if none did.
     pub resets_full_nanos: u64,
     /// FINs of these packets: they passed at once because more were delayed than can be tracked.
     pub fins_untracked: u64,
-    /// Configured delay of FINs (`slow_close`), in nanoseconds; 0 if none was set.
+    /// Delay of FINs (`slow_close`) under which more were delayed than can be tracked, the latest such, in nanoseconds; 0
+    /// if that never happened.
     pub fins_full_nanos: u64,
     /// Packets dropped because the queue in front of the link was full.
     pub queue_full: u64,
@@ -90,8 +95,8 @@ pub struct LinkCounts {
     pub line_sent_nanos: u64,
     /// Nanoseconds in which it stood still although packets waited, because its thread was busy or had no core.
     pub line_lost_nanos: u64,
-    /// Nanoseconds in which packets came without a pause while no core of the machine was idle: hosts and emulator
-    /// competed for them. Counted for links that have a rate and do nothing else.
+    /// Nanoseconds in which the machine had no core to spare: none was idle and packets came without a pause, or
+    /// processes waited for cores. Counted for links that have a rate and do nothing else.
     pub crowded_nanos: u64,
     /// Nanoseconds of these in which the line was sending.
     pub crowded_sent_nanos: u64,
@@ -110,6 +115,9 @@ impl LinkCounts {
     /// What came since `earlier`; the largest of a kind stay those since the start.
     pub fn since(&self, earlier: &LinkCounts) -> LinkCounts {
         let since = |get: fn(&LinkCounts) -> u64| get(self).saturating_sub(get(earlier));
+        // Since when, and under which setting, connections were too many is told of those that were since then.
+        let fins_untracked = since(|counts| counts.fins_untracked);
+        let by_resets = since(|counts| counts.tcp_untracked) > fins_untracked;
         LinkCounts {
             packets: since(|counts| counts.packets),
             bytes: since(|counts| counts.bytes),
@@ -120,10 +128,12 @@ impl LinkCounts {
             ecn_not_capable: since(|counts| counts.ecn_not_capable),
             tcp_resets: since(|counts| counts.tcp_resets),
             fins_held: since(|counts| counts.fins_held),
+            fins_taken: since(|counts| counts.fins_taken),
+            fins_released: since(|counts| counts.fins_released),
             tcp_untracked: since(|counts| counts.tcp_untracked),
-            resets_full_nanos: self.resets_full_nanos,
-            fins_untracked: since(|counts| counts.fins_untracked),
-            fins_full_nanos: self.fins_full_nanos,
+            resets_full_nanos: if by_resets { self.resets_full_nanos } else { 0 },
+            fins_untracked,
+            fins_full_nanos: if fins_untracked > 0 { self.fins_full_nanos } else { 0 },
             queue_full: since(|counts| counts.queue_full),
             corrupted: since(|counts| counts.corrupted),
             duplicated: since(|counts| counts.duplicated),
@@ -151,8 +161,8 @@ impl LinkCounts {
         self.line_lost_nanos as f64 / (self.line_sent_nanos + self.line_lost_nanos).max(1) as f64
     }
 
-    /// That the line was not full while no core was idle, if that was a good part of all.
-    fn crowded(&self, way: &str) -> Option<Doubt> {
+    /// That the line was not full while no core was to spare, if that was a good part of all.
+    fn crowded(&self, way: &str, form: SettingForm) -> Option<Doubt> {
         let [crowded, sent, all] =
             [self.crowded_nanos, self.crowded_sent_nanos, self.line_sent_nanos].map(|nanos| nanos as f64);
         if sent >= crowded * CROWDED_FULL_SHARE || sent <= all * CROWDED_SHARE_MAX {
@@ -160,11 +170,11 @@ impl LinkCounts {
         }
         let line = self.bytes as f64 * 8e9 / all.max(1.0);
         let what = format!(
-            "the line {way} carried {:.0}% of its rate for {:.1} s in which packets came without a pause and no core was \
-             idle: this machine, not the line, seems to be the limit; use more cores, or write {}",
+            "the line {way} carried {:.0}% of its rate for {:.1} s in which this machine had no core to spare: the machine, \
+             not the line, seems to be the limit; use more cores, or write {}",
             sent / crowded * 100.0,
             crowded / 1e9,
-            rate_below(line * sent / crowded * LINE_HELD)
+            rate_below(line * sent / crowded * LINE_HELD, form)
         );
         Some(Doubt::new(VoidReason::LinkRateLost, what))
     }
@@ -175,8 +185,8 @@ impl LinkCounts {
     }
 
     /// What makes these counts doubtful; `way` is the direction's, `why` says what kept the thread.
-    fn trouble(&self, way: &str, why: &str, lived_nanos: u64) -> Vec<Doubt> {
-        let mut trouble: Vec<Doubt> = self.crowded(way).into_iter().collect();
+    fn trouble(&self, way: &str, why: &str, lived_nanos: u64, form: SettingForm) -> Vec<Doubt> {
+        let mut trouble: Vec<Doubt> = self.crowded(way, form).into_iter().collect();
         let mut say = |reason, what| trouble.push(Doubt::new(reason, what));
         if self.unmeant() > 0 {
             let carried = self.carried(lived_nanos);
@@ -190,12 +200,12 @@ impl LinkCounts {
                     self.unmeant_refused,
                     self.unmeant_device,
                     carried / 1e6,
-                    rate_below(carried * RATE_HELD)
+                    rate_below(carried * RATE_HELD, form)
                 ),
             );
         }
         if self.tcp_untracked > 0 {
-            let (untracked, advice) = (self.tcp_untracked, self.fewer_connections());
+            let (untracked, advice) = (self.tcp_untracked, self.fewer_connections(form));
             say(
                 VoidReason::LinkUntracked,
                 format!(
@@ -213,7 +223,7 @@ impl LinkCounts {
                     "the line {way} did not keep its rate: for {:.0}% of its time packets waited while it stood still; \
                      {why}, or write {}",
                     lost * 100.0,
-                    rate_below(line * (1.0 - lost) * LINE_HELD)
+                    rate_below(line * (1.0 - lost) * LINE_HELD, form)
                 ),
             );
         }
@@ -223,10 +233,10 @@ impl LinkCounts {
                 VoidReason::LinkLate,
                 format!(
                     "packets {way} arrived {:.2} ms late in the mean, {:.1} ms at most; {why}; it matters less from \
-                     delay = \"{}ms\" on",
+                     {} on",
                     late as f64 / 1e6,
                     self.late_nanos_max as f64 / 1e6,
-                    (late * 10).div_ceil(1_000_000)
+                    form.text("delay", &format!("{}ms", (late * 10).div_ceil(1_000_000)))
                 ),
             );
         }
@@ -236,8 +246,9 @@ impl LinkCounts {
                 VoidReason::LinkOrdered,
                 format!(
                     "packets {way} were delayed {:.2} ms more than set in the mean, to keep their order under jitter; \
-                     keep_order = false keeps the mean",
-                    ordered as f64 / 1e6
+                     {} keeps the mean",
+                    ordered as f64 / 1e6,
+                    form.word("keep_order", "false")
                 ),
             );
         }
@@ -245,7 +256,7 @@ impl LinkCounts {
     }
 
     /// What would have kept the connections of a direction few enough.
-    fn fewer_connections(&self) -> String {
+    fn fewer_connections(&self, form: SettingForm) -> String {
         if self.fins_untracked == 0 {
             let nanos = self.resets_full_nanos / 10 * 9;
             return format!("with for = \"{}\" the reset would have ended before", millis(nanos));
@@ -253,7 +264,7 @@ impl LinkCounts {
         let most = TCP_CONNECTIONS_MAX as f64;
         let share = most / (most + self.fins_untracked as f64) * LINE_HELD;
         let nanos = (self.fins_full_nanos as f64 * share) as u64;
-        format!("write slow_close = \"{}\", with which fewer are held at a time", millis(nanos))
+        format!("write {}, with which fewer are held at a time", form.text("slow_close", &millis(nanos)))
     }
 
     /// Packets that were lost though nobody asked for it.
@@ -264,6 +275,16 @@ impl LinkCounts {
 
 fn is_zero(value: &u64) -> bool {
     *value == 0
+}
+
+/// What was saved of the packets that came to a bridge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CaptureCounts {
+    /// Packets written.
+    pub packets: u64,
+    /// Packets that are missing, because the disk was full or too slow.
+    pub lost: u64,
 }
 
 /// Counters of a link.
@@ -281,6 +302,9 @@ pub struct LinkReport {
     /// Its thread was refused a priority above that of others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub usual_priority: bool,
+    /// What a bridge saved of its packets, both ways, if it was asked to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub captured: Option<CaptureCounts>,
 }
 
 impl LinkReport {
@@ -292,6 +316,13 @@ impl LinkReport {
             busy: self.busy_since(earlier),
             lived_nanos: self.lived_nanos.saturating_sub(earlier.lived_nanos),
             usual_priority: self.usual_priority,
+            captured: self.captured.map(|captured| {
+                let before = earlier.captured.unwrap_or_default();
+                CaptureCounts {
+                    packets: captured.packets.saturating_sub(before.packets),
+                    lost: captured.lost.saturating_sub(before.lost),
+                }
+            }),
         }
     }
 
@@ -305,13 +336,18 @@ impl LinkReport {
 
     /// What makes figures of this link doubtful; empty when nothing does.
     pub fn trouble(&self) -> Vec<Doubt> {
+        self.trouble_in(SettingForm::File)
+    }
+
+    /// The same, with settings as they are written there.
+    pub fn trouble_in(&self, form: SettingForm) -> Vec<Doubt> {
         let mut trouble = Vec::new();
         let why = match self.usual_priority {
             true => "other work had its core (as root, or with ulimit -e 40, its thread goes first)",
             false => "other work had its core",
         };
         for (counts, way) in [(&self.there, "there"), (&self.back, "back")] {
-            trouble.extend(counts.trouble(way, why, self.lived_nanos));
+            trouble.extend(counts.trouble(way, why, self.lived_nanos, form));
         }
         if self.busy > BUSY_SHARE_MAX {
             let carried = self.there.carried(self.lived_nanos).max(self.back.carried(self.lived_nanos));
@@ -319,7 +355,7 @@ impl LinkReport {
                 "the emulation of the link was busy for {:.0}% of the time: it, not what it emulates, may be the \
                  bottleneck; write {}",
                 self.busy * 100.0,
-                rate_below(carried * RATE_HELD)
+                rate_below(carried * RATE_HELD, form)
             );
             trouble.push(Doubt::new(VoidReason::LinkBusy, what));
         }
@@ -328,8 +364,35 @@ impl LinkReport {
 }
 
 /// The setting for a line of this many bits a second, or less.
-fn rate_below(bits: f64) -> String {
-    format!("rate = \"{}kb/s\" or less", (bits / 1e3).max(1.0) as u64)
+fn rate_below(bits: f64, form: SettingForm) -> String {
+    format!("{} or less", form.text("rate", &format!("{}kb/s", (bits / 1e3).max(1.0) as u64)))
+}
+
+/// Where a setting of a link is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingForm {
+    /// In an experiment's file: `rate = "1Mb/s"`.
+    File,
+    /// As an option of a command: `--set rate=1Mb/s`.
+    Option,
+}
+
+impl SettingForm {
+    /// A setting whose value is a text.
+    fn text(self, key: &str, value: &str) -> String {
+        match self {
+            SettingForm::File => format!("{key} = \"{value}\""),
+            SettingForm::Option => self.word(key, value),
+        }
+    }
+
+    /// A setting whose value is a number or a switch.
+    fn word(self, key: &str, value: &str) -> String {
+        match self {
+            SettingForm::File => format!("{key} = {value}"),
+            SettingForm::Option => format!("--set {key}={value}"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -376,6 +439,26 @@ mod tests {
         check(line, false, Some("write rate = \"64800000kb/s\" or less"));
     }
 
+    /// What is said at a command's end names its options.
+    #[test]
+    fn options_are_named_where_there_is_no_file() {
+        let there = LinkCounts {
+            bytes: 100_000_000,
+            unmeant_device: 3,
+            frames_out: 10,
+            delivered: 10,
+            late_nanos: 9_000_000,
+            ordered_nanos: 33_000_000,
+            ..LinkCounts::default()
+        };
+        let report = LinkReport { there, lived_nanos: 1_000_000_000, busy: 0.95, ..LinkReport::default() };
+        let said = crate::void::joined(&report.trouble_in(SettingForm::Option));
+        for option in ["--set rate=600000kb/s or less", "--set delay=9ms", "--set keep_order=false"] {
+            assert!(said.contains(option), "{option}: {said}");
+        }
+        assert!(!said.contains(" = "), "{said}");
+    }
+
     /// Drops that no setting asked for are said with the rate at which there would have been none.
     #[test]
     fn drops_name_a_rate() {
@@ -388,6 +471,25 @@ mod tests {
             "{dropped}"
         );
         assert!(busy.what.ends_with("write rate = \"600000kb/s\" or less"), "{busy}");
+    }
+
+    /// What was set when connections were too many is not told of a later run, in which they were not.
+    #[test]
+    fn connections_that_were_too_many_before() {
+        let before = LinkCounts {
+            tcp_untracked: 9,
+            fins_untracked: 5,
+            fins_full_nanos: 2_000_000_000,
+            resets_full_nanos: 1_000_000,
+            ..LinkCounts::default()
+        };
+        let full = |later: LinkCounts| {
+            let run = later.since(&before);
+            (run.fins_full_nanos, run.resets_full_nanos)
+        };
+        assert_eq!(full(LinkCounts { packets: 100, ..before }), (0, 0));
+        assert_eq!(full(LinkCounts { tcp_untracked: 10, fins_untracked: 6, ..before }), (2_000_000_000, 0));
+        assert_eq!(full(LinkCounts { tcp_untracked: 10, ..before }), (0, 1_000_000));
     }
 
     /// How busy a link was is a share of the run, not of all its life.

@@ -30,4 +30,37 @@ pub struct ProbeRecord {
     /// Means over the measured time, by host, then by `probe.metric` or `probe.instance.metric`. Idle disks and
     /// interfaces are omitted.
     pub hosts: BTreeMap<String, BTreeMap<String, f64>>,
+    /// Samples of other hosts, by name. All other counts of this record are of the machine that ran the experiment.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub elsewhere: BTreeMap<String, HostProbes>,
+}
+
+/// Samples of another host in a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostProbes {
+    /// Samples that came.
+    pub samples: u64,
+    /// Samples that were late by more than a tenth of the interval.
+    pub late: u64,
+    /// Samples skipped because the previous one took too long.
+    pub missed: u64,
+    /// Samples that the host took and dropped, because too many others waited to be read.
+    pub dropped: u64,
+    /// Counters that went backwards; each invalidates one value.
+    pub resets: u64,
+    /// Kernel files that could not be parsed.
+    pub unreadable: u64,
+    /// The probes' own cost on that host: CPU time per sample.
+    pub cpu_us_per_sample: f64,
+    /// The probes' own cost on that host as a share of one CPU.
+    pub cpu_share: f64,
+    /// How far the times of its samples may be off, either way.
+    pub clock_error_us: Option<f64>,
+    /// Bytes sent to its agent during the run, for whatever purpose.
+    pub sent_bytes: u64,
+    /// Bytes received from it.
+    pub received_bytes: u64,
+    /// Why its samples end before the run does: it was lost.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lost: Option<String>,
 }

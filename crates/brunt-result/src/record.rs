@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::cost::Cost;
+use crate::hosts::CommonTime;
 use crate::op::{OpKind, TABLE};
 
 /// How a request ended.
@@ -148,6 +149,9 @@ pub struct Figures {
     pub counts: Counts,
     /// What measuring cost, all workers together.
     pub cost: Cost,
+    /// How long requests were with what is measured, in nanoseconds, all added up, those too that have not come back yet: over
+    /// the time, the mean number in flight.
+    pub in_flight_nanos: u64,
 }
 
 /// A peer's list is held against the number of kinds there are: a histogram takes far more memory than text.
@@ -230,6 +234,7 @@ impl Figures {
             *count += more;
         }
         self.cost.add(&other.cost);
+        self.in_flight_nanos = self.in_flight_nanos.saturating_add(other.in_flight_nanos);
     }
 
     /// Empty again, kinds and memory kept.
@@ -237,6 +242,7 @@ impl Figures {
         self.ops.iter_mut().for_each(|(_, figures)| figures.clear());
         self.counts = Counts::default();
         self.cost = Cost::default();
+        self.in_flight_nanos = 0;
     }
 
     /// Where the figures of a kind are, for [`Figures::at`].
@@ -341,6 +347,14 @@ pub struct Interval {
     pub figures: Figures,
 }
 
+impl Interval {
+    /// The mean number of requests in flight; 0 of an interval without length.
+    pub fn in_flight(&self) -> f64 {
+        let nanos = self.end.since(self.start).as_nanos();
+        if nanos > 0 { self.figures.in_flight_nanos as f64 / nanos as f64 } else { 0.0 }
+    }
+}
+
 /// Why a worker or a run stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -355,6 +369,15 @@ pub enum Stopped {
     Interrupted,
     /// The device is gone.
     DeviceGone,
+    /// A host with workers was lost; the results lack what these would have done from then on.
+    HostLost,
+}
+
+impl Stopped {
+    /// Whether it ran as it was meant to.
+    pub fn is_complete(self) -> bool {
+        !matches!(self, Stopped::Interrupted | Stopped::DeviceGone | Stopped::HostLost)
+    }
 }
 
 /// The first thing that went wrong, for the message to the user.
@@ -395,8 +418,14 @@ pub struct Outcome {
     pub stopped: Stopped,
     /// First error.
     pub first_error: Option<FirstError>,
+    /// When the earliest worker took up its work, at the start or late, whether or not a request was due then;
+    /// [`Nanos::MAX`] if none did, or nobody knows.
+    pub began: Nanos,
     /// How long workers stood still because their figures were not taken fast enough, all together.
     pub recording_wait: Duration,
+    /// What several workers did while all of them worked. Only whoever collects them knows.
+    #[serde(skip)]
+    pub common: Option<CommonTime>,
 }
 
 impl Outcome {
@@ -410,13 +439,15 @@ impl Outcome {
             bytes_per_second: 0.0,
             stopped: Stopped::Interrupted,
             first_error: None,
+            began: Nanos::MAX,
             recording_wait: Duration::ZERO,
+            common: None,
         }
     }
 
     /// Whether it ran as it was meant to.
     pub fn is_complete(&self) -> bool {
-        !matches!(self.stopped, Stopped::Interrupted | Stopped::DeviceGone)
+        self.stopped.is_complete()
     }
 
     /// Takes in another worker of the same run.
@@ -424,6 +455,7 @@ impl Outcome {
         self.figures.merge(&other.figures);
         self.start = self.start.min(other.start);
         self.end = self.end.max(other.end);
+        self.began = self.began.min(other.began);
         self.requests_per_second += other.requests_per_second;
         self.bytes_per_second += other.bytes_per_second;
         self.stopped = self.stopped.max(other.stopped);
@@ -432,6 +464,19 @@ impl Outcome {
         }
         self.recording_wait += other.recording_wait;
     }
+
+    /// Where parts were measured at different times, their rates do not add up: all together did so much in so long.
+    pub fn rate_over_all_of_the_time(&mut self) {
+        let seconds = self.end.since(self.start).as_secs_f64();
+        let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        self.requests_per_second = rate(self.figures.completed_in_time());
+        self.bytes_per_second = rate(self.figures.bytes_in_time());
+    }
+}
+
+/// Of a whole, the part that `count` of `all` have.
+pub(crate) fn part(whole: f64, count: u64, all: u64) -> f64 {
+    whole * count as f64 / all.max(1) as f64
 }
 
 #[cfg(test)]

@@ -63,11 +63,18 @@ pub struct ReplayFidelity {
     pub timing: String,
     /// How many times as fast as the trace.
     pub speed: f64,
-    /// Requests of the trace that were to be sent.
+    /// Requests of the trace that were to be sent: `sent` and all of `unsent`.
     pub planned: u64,
-    /// Requests that were sent.
+    /// Requests of the trace that were sent. A request sent in pieces counts once, with its last piece.
     pub sent: u64,
-    /// Requests that ended well.
+    /// Requests of the trace that were not sent, by why.
+    #[serde(default)]
+    pub unsent: UnsentRequests,
+    /// What the device was given: requests, those that were sent in pieces by piece. Of these are the figures below, but
+    /// for `rows`.
+    #[serde(default)]
+    pub pieces: u64,
+    /// Those of them that ended well.
     pub completed: u64,
     /// Order-independent hashes of operation, address and size of the requests.
     pub digests: ReplayDigests,
@@ -75,6 +82,9 @@ pub struct ReplayFidelity {
     pub issue_error: Option<Latencies>,
     /// By how much the last request was late against the first, as a share of the time between them.
     pub drift: Option<f64>,
+    /// The same in microseconds: it says more of a short trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift_us: Option<f64>,
     /// Requests sent late, by cause.
     pub late: LateRequests,
     /// Requests that were sent after one that comes later in the trace.
@@ -97,6 +107,33 @@ pub struct ReplayFidelity {
     pub over_time: Vec<ReplayMoment>,
 }
 
+/// Requests of the trace that were not sent, by why; each has one. One that was sent in pieces counts where its last piece
+/// does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnsentRequests {
+    /// Dropped for one in flight on the same blocks (`conflicts = "drop"`).
+    pub dropped: u64,
+    /// Due before the end of the run, and not sent in the time that `drain` gives late requests, or because no device was
+    /// left.
+    pub skipped: u64,
+    /// Given to a device that did not take them before the end.
+    pub not_taken: u64,
+    /// The run ended before they were due.
+    pub after_end: u64,
+}
+
+impl UnsentRequests {
+    /// Those that should have been sent in the time of the run.
+    pub fn lost(&self) -> u64 {
+        self.dropped + self.skipped + self.not_taken
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.lost() + self.after_end
+    }
+}
+
 /// Requests that have to be on stable storage before they complete, in the pieces that were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ForcedWrites {
@@ -114,11 +151,14 @@ pub struct DeviceFidelity {
     /// The target that it went to, where several have their own devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Requests of the trace that were to be sent.
+    /// Requests of the trace that were to be sent: `sent` and all of `unsent`.
     pub planned: u64,
     /// Requests that were sent.
     pub sent: u64,
-    /// Requests that ended well.
+    /// Requests that were not sent, by why.
+    #[serde(default)]
+    pub unsent: UnsentRequests,
+    /// Requests that ended well, those that were sent in pieces by piece.
     pub completed: u64,
     /// Requests that were sent over 100 µs late.
     pub late: u64,
@@ -134,7 +174,8 @@ pub struct DeviceFidelity {
 pub struct ReplayDigests {
     /// Of the trace, as read in the pass before the start: the same for every format and mapping of one trace.
     pub trace: String,
-    /// Of the requests that were to be sent, at the addresses of the target.
+    /// Of the requests that were to be sent until the end of the run, at the addresses of the target and in pieces that it
+    /// takes.
     pub planned: String,
     /// Of the requests that were handed to the device.
     pub sent: String,

@@ -4,6 +4,7 @@
 //! The rule: with fewer than [`RUNS_MIN`] runs per side there is no verdict, whatever the figures; `verdict`
 //! has the other rules.
 
+mod crossed;
 mod effect;
 mod precision;
 mod serial;
@@ -15,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
+pub use crossed::crossed_ratio;
 pub use effect::{Effect, EffectScale, POWER};
 pub use precision::{PRECISION_RUNS_MIN, PointPrecision, PreciseFigure, is_precise};
 pub use serial::RunCorrelation;

@@ -18,6 +18,9 @@ use crate::degradation::{
 };
 use crate::event::{FaultGap, FaultRecord};
 use crate::experiment::ExperimentSummary;
+use crate::hosts::{CommonTime, HostFigures};
+use crate::impact::RobustnessIndexes;
+use crate::record::part;
 use crate::statistics::{Estimate, PointPrecision};
 use crate::void::{Doubt, VoidReason};
 use crate::{Cost, OpFigures, OpKind, Outcome, RequestStatus, Stopped};
@@ -43,6 +46,9 @@ pub struct Summary {
     pub experiment: ExperimentSummary,
     /// All points (combinations of target, workload and swept values), in the order of the plan.
     pub points: Vec<PointSummary>,
+    /// Indexes of robustness against many clients and long ways; `null` if neither `clients` nor `link_delay` is swept.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub indexes: Option<RobustnessIndexes>,
 }
 
 /// A point of the experiment.
@@ -156,6 +162,13 @@ pub struct RunSummary {
     /// What its devices went through that requests do not tell, such as attempts to connect repeated; by worker.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub troubles: Vec<String>,
+    /// Its hosts, of a workload that ran on others.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub hosts: Vec<HostFigures>,
+    /// The time that its rates are of, of a run on several hosts that ended at different times. Without it they are the sum of
+    /// each worker's own.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub common: Option<CommonTime>,
     /// Injected faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultSummary>,
@@ -404,6 +417,8 @@ impl RunSummary {
             recording_wait_s: outcome.recording_wait.as_secs_f64(),
             doubts: slow_record(outcome).into_iter().map(|doubt| doubt.what).collect(),
             troubles: Vec::new(),
+            hosts: Vec::new(),
+            common: None,
             faults: Vec::new(),
             phases: Vec::new(),
         }
@@ -411,7 +426,7 @@ impl RunSummary {
 
     /// Whether it ran as it was meant to.
     pub fn is_complete(&self) -> bool {
-        !matches!(self.stopped, Stopped::Interrupted | Stopped::DeviceGone)
+        self.stopped.is_complete()
     }
 
     /// One kind of operation; `None` when the load does not make it.
@@ -452,11 +467,6 @@ impl RunSummary {
     pub fn timeouts(&self) -> u64 {
         self.sum(|op| op.timeouts)
     }
-}
-
-/// Of a whole, the part that `count` of `all` have.
-fn part(whole: f64, count: u64, all: u64) -> f64 {
-    whole * count as f64 / all.max(1) as f64
 }
 
 impl Summary {
@@ -610,6 +620,8 @@ pub(crate) mod tests {
             recording_wait_s: 0.0,
             doubts: Vec::new(),
             troubles: Vec::new(),
+            hosts: Vec::new(),
+            common: None,
             faults: Vec::new(),
             phases: Vec::new(),
         }
@@ -624,6 +636,7 @@ pub(crate) mod tests {
             trouble: None,
             experiment: ExperimentSummary::default(),
             points: Vec::new(),
+            indexes: None,
         }
     }
 

@@ -17,6 +17,8 @@
 //! `layer` names one of several layers of a kind (`"layer":"2/fault"`). Every line is answered, in order;
 //! what is no message is refused with what would be one.
 
+mod presence;
+
 use std::collections::BTreeMap;
 use std::{fmt, io};
 
@@ -24,10 +26,12 @@ use brunt_block::backends::array::{ArrayControl, ArrayState, ArrayStatus, Member
 use brunt_block::control::{self, Arguments, CommandError, Controllable, Fields, Handles, Value};
 use brunt_block::layers::fault::{DeviceFault, FaultSwitch};
 use brunt_block::layers::retry::RetrySwitch;
-use brunt_core::{Nanos, Size};
+use brunt_core::Size;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+
+pub use presence::{Absence, ProcessState};
 
 /// Longest line of a message in bytes.
 pub const LINE_BYTES_MAX: usize = 4096;
@@ -385,26 +389,6 @@ impl LayerStatus {
             trouble: status.trouble,
         }
     }
-}
-
-/// How somebody is away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absence {
-    /// It stands still: what it knows is there when it goes on, and orders are answered then.
-    Frozen,
-    /// It was killed: what it knew (armed faults, failed members) went with it.
-    Dead,
-}
-
-/// Whether those are there who carry orders out, and whether they are the same as before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProcessState {
-    /// How often they were started anew.
-    pub life: u32,
-    /// How they are away, and since when.
-    pub away: Option<(Absence, Nanos)>,
-    /// When the life before this one ended.
-    pub last_end: Option<Nanos>,
 }
 
 /// Who carries orders out.

@@ -11,12 +11,16 @@ pub mod experiment;
 pub mod fault;
 pub mod hook;
 pub mod host;
+pub mod host_agents;
+pub mod host_bridge;
+pub mod host_probing;
 pub mod lab;
 pub mod noise;
 pub mod observe;
 pub mod probing;
 pub mod results;
 pub mod role;
+pub mod service;
 pub mod study;
 mod written;
 

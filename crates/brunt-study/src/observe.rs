@@ -119,6 +119,7 @@ mod tests {
             trouble: None,
             experiment: ExperimentSummary::default(),
             points: Vec::new(),
+            indexes: None,
         };
         hub.tell(&Event::Ends(Arc::new(summary)));
         assert_eq!(hub.failure().as_deref(), Some("disk full; 7 rows lost"));

@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -53,37 +54,38 @@ pub(crate) struct MergedCpus {
     cpus: Vec<Cpu>,
     /// Those with an event left, by its time.
     next: BinaryHeap<Reverse<(u64, usize)>>,
-    /// The CPU whose event is being handed over, and how many bytes of it are left.
-    current: Option<(usize, usize)>,
 }
 
 struct Cpu {
     input: Box<dyn Read + Send>,
     buffer: Vec<u8>,
     used: usize,
+    /// Bytes of the next event that are to be handed over.
+    left: usize,
     ended: bool,
     last_ns: u64,
 }
 
 impl Cpu {
-    /// The time and length of the next event; garbage has the time of what was before it.
-    fn peek(&mut self) -> io::Result<Option<(u64, usize)>> {
+    /// Goes to the next event, and says its time; garbage has the time of what was before it.
+    fn advance(&mut self) -> io::Result<Option<u64>> {
         loop {
             let rest = &self.buffer[self.used..];
             if rest.is_empty() && self.ended {
                 return Ok(None);
             }
-            match parse(rest) {
+            self.left = match parse(rest) {
                 EventAt::Whole(head) => {
                     self.last_ns = head.time_ns;
-                    return Ok(Some((head.time_ns, head.bytes)));
+                    head.bytes
                 }
-                EventAt::Cut if !self.ended => self.fill()?,
-                EventAt::Cut | EventAt::Garbage => {
-                    let bytes = garbage(rest, self.ended);
-                    return Ok(Some((self.last_ns, bytes)));
+                EventAt::Cut if !self.ended => {
+                    self.fill()?;
+                    continue;
                 }
-            }
+                EventAt::Cut | EventAt::Garbage => garbage(rest, self.ended),
+            };
+            return Ok(Some(self.last_ns));
         }
     }
 
@@ -109,46 +111,37 @@ impl MergedCpus {
     }
 
     fn of(inputs: Vec<Box<dyn Read + Send>>) -> io::Result<MergedCpus> {
-        let cpu = |input| Cpu { input, buffer: Vec::new(), used: 0, ended: false, last_ns: 0 };
-        let cpus = inputs.into_iter().map(cpu).collect();
-        let mut merged = MergedCpus { cpus, next: BinaryHeap::new(), current: None };
-        for index in 0..merged.cpus.len() {
-            merged.queue(index)?;
+        let cpu = |input| Cpu { input, buffer: Vec::new(), used: 0, left: 0, ended: false, last_ns: 0 };
+        let mut merged = MergedCpus { cpus: inputs.into_iter().map(cpu).collect(), next: BinaryHeap::new() };
+        for (index, cpu) in merged.cpus.iter_mut().enumerate() {
+            merged.next.extend(cpu.advance()?.map(|time| Reverse((time, index))));
         }
         Ok(merged)
-    }
-
-    fn queue(&mut self, index: usize) -> io::Result<()> {
-        if let Some((time, _)) = self.cpus[index].peek()? {
-            self.next.push(Reverse((time, index)));
-        }
-        Ok(())
     }
 }
 
 impl Read for MergedCpus {
+    /// As many events as there is room for; the rest of the last one comes first the next time.
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if out.is_empty() {
-            return Ok(0);
-        }
-        let (index, left) = match self.current.take() {
-            Some(current) => current,
-            None => {
-                let Some(Reverse((_, index))) = self.next.pop() else { return Ok(0) };
-                let (_, bytes) = self.cpus[index].peek()?.expect("it was queued with an event");
-                (index, bytes)
+        let mut filled = 0;
+        while filled < out.len() {
+            let Some(mut next) = self.next.peek_mut() else { break };
+            let Reverse((_, index)) = *next;
+            let cpu = &mut self.cpus[index];
+            let copied = cpu.left.min(out.len() - filled);
+            out[filled..filled + copied].copy_from_slice(&cpu.buffer[cpu.used..cpu.used + copied]);
+            filled += copied;
+            cpu.used += copied;
+            cpu.left -= copied;
+            if cpu.left > 0 {
+                continue;
             }
-        };
-        let cpu = &mut self.cpus[index];
-        let copied = left.min(out.len());
-        out[..copied].copy_from_slice(&cpu.buffer[cpu.used..cpu.used + copied]);
-        cpu.used += copied;
-        if copied < left {
-            self.current = Some((index, left - copied));
-        } else {
-            self.queue(index)?;
+            match cpu.advance()? {
+                Some(time) => *next = Reverse((time, index)),
+                None => drop(PeekMut::pop(next)),
+            }
         }
-        Ok(copied)
+        Ok(filled)
     }
 }
 

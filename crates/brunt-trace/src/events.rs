@@ -2,9 +2,12 @@
 //! Used by the formats of blktrace and blkparse.
 //!
 //! The rule: requests come in the order of their events; a request waits for its answer only while few wait with it.
+//!
+//! What is done once an event is inlined by force: an event stays in registers from its bytes to its request.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
 
 use crate::format::{EventCounts, TracedEvent};
 use crate::record::{BlockRequest, TraceOp};
@@ -59,51 +62,20 @@ impl EventKind {
     }
 }
 
-/// Hashes devices and sectors with one multiplication for each; the standard library's hash takes longer than all else that
-/// is done with an event. Seeded, so that no file can be made whose sectors meet.
-struct SectorHash {
-    seed: u64,
-}
-
-struct SectorHasher(u64);
-
-impl BuildHasher for SectorHash {
-    type Hasher = SectorHasher;
-    #[inline]
-    fn build_hasher(&self) -> SectorHasher {
-        SectorHasher(self.seed)
-    }
-}
-
-impl Hasher for SectorHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-    }
-    #[inline]
-    fn write_u32(&mut self, number: u32) {
-        self.write_u64(number.into());
-    }
-    #[inline]
-    fn write_u64(&mut self, number: u64) {
-        // Both halves of the product, as wyhash folds them.
-        let wide = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = wide as u64 ^ (wide >> 64) as u64;
-    }
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 /// Turns events into requests.
 pub struct EventRequests {
     event: TracedEvent,
-    /// In the order of their events, and whether they wait for nothing more.
-    waiting: VecDeque<(BlockRequest, bool)>,
-    /// The number of the first of them since the beginning.
+    /// Requests in the order of their events.
+    made: Vec<BlockRequest>,
+    /// For each of these the sector under which it waits for its answer, while it does.
+    waits: Vec<Option<u64>>,
+    /// The number of the first of these since the beginning.
     first: u64,
-    /// By device and sector: the number of the one that waits.
-    open: HashMap<(u32, u64), u64, SectorHash>,
+    /// How many of these were taken, and how many from the first one on wait for nothing more.
+    taken: usize,
+    free: usize,
+    /// By device and sector: the number of the one that waits. Seeded, so that no file can be made whose sectors meet.
+    open: HashMap<(u32, u64), u64, RandomState>,
     counts: EventCounts,
 }
 
@@ -112,9 +84,12 @@ impl EventRequests {
     pub fn new(event: TracedEvent) -> EventRequests {
         EventRequests {
             event,
-            waiting: VecDeque::new(),
+            made: Vec::new(),
+            waits: Vec::new(),
             first: 0,
-            open: HashMap::with_hasher(SectorHash { seed: RandomState::new().build_hasher().finish() }),
+            taken: 0,
+            free: 0,
+            open: HashMap::default(),
             counts: EventCounts::default(),
         }
     }
@@ -129,12 +104,11 @@ impl EventRequests {
         self.counts.others += 1;
     }
 
-    /// The next event; requests that wait for nothing more go to `requests`.
-    pub fn event(&mut self, event: &BlockEvent, requests: &mut Vec<BlockRequest>) {
+    /// The next event.
+    #[inline(always)]
+    pub fn event(&mut self, event: &BlockEvent) {
         match (event.step, self.event) {
-            (Step::Queue, TracedEvent::Queued) | (Step::Complete, TracedEvent::Completed) => {
-                self.make(event, |request| requests.push(request));
-            }
+            (Step::Queue, TracedEvent::Queued) | (Step::Complete, TracedEvent::Completed) => self.make(event),
             (Step::Dispatch, TracedEvent::Dispatched) => self.dispatch(event),
             (Step::Complete, TracedEvent::Dispatched) => {
                 self.counts.others += 1;
@@ -144,73 +118,89 @@ impl EventRequests {
             (Step::Split, _) => self.counts.splits += 1,
             _ => self.counts.others += 1,
         }
-        self.release(WAITING_MAX, requests);
+        self.release(WAITING_MAX);
     }
 
-    /// Nothing waits any longer: the file is at its end.
-    pub fn end(&mut self, requests: &mut Vec<BlockRequest>) {
-        self.release(0, requests);
+    /// Hands over the requests that wait for nothing more: all of them where the events are at their end.
+    pub fn take(&mut self, end: bool, requests: &mut Vec<BlockRequest>) {
+        if end {
+            self.release(0);
+        }
+        requests.extend_from_slice(&self.made[self.taken..self.free]);
+        self.taken = self.free;
+        // The others move to the front once they are no more than these: each request moves once at the most.
+        if self.made.len() <= self.free * 2 {
+            self.made.drain(..self.free);
+            self.waits.drain(..self.free);
+            self.first += self.free as u64;
+            (self.taken, self.free) = (0, 0);
+        }
     }
 
     /// A write that makes the cache stable before is a flush and a write.
-    fn make(&self, event: &BlockEvent, mut each: impl FnMut(BlockRequest)) {
+    #[inline(always)]
+    fn make(&mut self, event: &BlockEvent) {
         let op = event.kind.op(event.bytes);
         if event.kind.flush && op == TraceOp::Write {
-            each(BlockRequest::new(event.time_ns, event.device, TraceOp::Flush, 0, 0));
+            self.push(BlockRequest::new(event.time_ns, event.device, TraceOp::Flush, 0, 0));
         }
         // Some steps of a flush say -1 for the sector they do not have.
         let offset_bytes = if op == TraceOp::Flush { 0 } else { event.sector.saturating_mul(512) };
         let request = BlockRequest::new(event.time_ns, event.device, op, offset_bytes, event.bytes);
-        each(BlockRequest { fua: event.kind.fua, ..request });
+        self.push(BlockRequest { fua: event.kind.fua, ..request });
     }
 
+    #[inline(always)]
+    fn push(&mut self, request: BlockRequest) {
+        self.made.push(request);
+        self.waits.push(None);
+    }
+
+    #[inline(always)]
     fn dispatch(&mut self, event: &BlockEvent) {
-        let mut made = [None; 2];
-        let mut count = 0;
-        self.make(event, |request| {
-            made[count] = Some(request);
-            count += 1;
-        });
-        for (index, request) in made.into_iter().flatten().enumerate() {
-            // Only the last of them has an answer of its own.
-            let waits = index + 1 == count;
-            let number = self.first + self.waiting.len() as u64;
-            if waits && let Some(before) = self.open.insert((event.device, event.sector), number) {
-                // Sent again: the first one had no answer.
-                self.settle(before, None);
-            }
-            self.waiting.push_back((request, !waits));
+        self.make(event);
+        // Only the last of them has an answer of its own.
+        let place = self.made.len() - 1;
+        self.waits[place] = Some(event.sector);
+        if let Some(before) = self.open.insert((event.device, event.sector), self.first + place as u64) {
+            // Sent again: the first one had no answer.
+            self.settle(before, None);
         }
     }
 
+    #[inline(always)]
     fn answer(&mut self, event: &BlockEvent) {
         if let Some(number) = self.open.remove(&(event.device, event.sector)) {
             self.settle(number, Some(event.time_ns));
         }
     }
 
+    /// Requests that are open are among those that were made.
+    #[inline(always)]
     fn settle(&mut self, number: u64, answered_ns: Option<u64>) {
-        let place = number.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
-        if let Some((request, settled)) = place.and_then(|place| self.waiting.get_mut(place)) {
-            request.response_ns = answered_ns.and_then(|time| time.checked_sub(request.time_ns));
-            *settled = true;
-        }
+        let place = (number - self.first) as usize;
+        let request = &mut self.made[place];
+        request.response_ns = answered_ns.and_then(|time| time.checked_sub(request.time_ns));
+        self.waits[place] = None;
     }
 
-    fn release(&mut self, keep: usize, requests: &mut Vec<BlockRequest>) {
-        while self.waiting.len() > keep || self.waiting.front().is_some_and(|(_, settled)| *settled) {
-            let Some((request, settled)) = self.waiting.pop_front() else { break };
-            if !settled {
-                // Its answer, should it come, finds nobody.
-                let key = (request.device, request.offset_bytes / 512);
-                if self.open.get(&key) == Some(&self.first) {
-                    self.open.remove(&key);
+    /// Requests that wait for nothing more, and those that have waited while more than `keep` came, are free to go.
+    #[inline(always)]
+    fn release(&mut self, keep: usize) {
+        while let Some(waits) = self.waits.get(self.free) {
+            if let Some(sector) = *waits {
+                if self.waits.len() - self.free <= keep {
+                    break;
                 }
+                // Its answer, should it come, finds nobody.
+                self.open.remove(&(self.made[self.free].device, sector));
             }
-            self.first += 1;
-            requests.push(request);
+            self.free += 1;
         }
-        assert!(self.open.len() <= WAITING_MAX * 2, "answers are waited for by requests that wait");
+        assert!(
+            self.open.len() <= self.waits.len() - self.free,
+            "answers are waited for by requests that wait"
+        );
     }
 }
 
@@ -224,8 +214,8 @@ mod tests {
 
     fn run(chosen: TracedEvent, events: &[BlockEvent]) -> (Vec<BlockRequest>, EventCounts) {
         let (mut made, mut requests) = (EventRequests::new(chosen), Vec::new());
-        events.iter().for_each(|event| made.event(event, &mut requests));
-        made.end(&mut requests);
+        events.iter().for_each(|event| made.event(event));
+        made.take(true, &mut requests);
         (requests, made.counts())
     }
 
@@ -268,6 +258,35 @@ mod tests {
         assert_eq!(completed.iter().map(|request| request.time_ns).collect::<Vec<_>>(), [30, 40]);
     }
 
+    /// Held against the next event of the same place, looked for from the beginning of each request.
+    #[test]
+    fn each_request_has_the_first_answer_before_it_is_sent_again() {
+        let mut random = brunt_core::random::Random::new(3);
+        let (mut made, mut requests) = (EventRequests::new(TracedEvent::Dispatched), Vec::new());
+        let events: Vec<BlockEvent> = (0..5000)
+            .map(|time_ns| {
+                let step = if random.chance(0.5) { Step::Dispatch } else { Step::Complete };
+                let place = event(step, time_ns, random.below(40), 512, EventKind::default());
+                BlockEvent { device: random.below(2) as u32, ..place }
+            })
+            .collect();
+        for event in &events {
+            made.event(event);
+            if random.chance(0.02) {
+                made.take(false, &mut requests);
+            }
+        }
+        made.take(true, &mut requests);
+        let sent = events.iter().enumerate().filter(|(_, event)| event.step == Step::Dispatch);
+        let expected = sent.map(|(at, sent)| {
+            let mut later = events[at + 1..].iter();
+            let next = later.find(|next| (next.device, next.sector) == (sent.device, sent.sector));
+            let answer = next.filter(|next| next.step == Step::Complete);
+            (sent.time_ns, answer.map(|answer| answer.time_ns - sent.time_ns))
+        });
+        assert!(requests.iter().map(|request| (request.time_ns, request.response_ns)).eq(expected));
+    }
+
     #[test]
     fn a_request_sent_again_and_one_never_answered_hold_nobody_up() {
         let read = EventKind::default();
@@ -278,8 +297,26 @@ mod tests {
         assert_eq!(answers, [None, Some(3)]);
         let (mut made, mut out) = (EventRequests::new(TracedEvent::Dispatched), Vec::new());
         for number in 0..WAITING_MAX as u64 * 3 {
-            made.event(&event(Step::Dispatch, number, number, 512, read), &mut out);
+            made.event(&event(Step::Dispatch, number, number, 512, read));
+            if number % 1000 == 0 {
+                made.take(false, &mut out);
+            }
         }
+        made.take(false, &mut out);
         assert_eq!((out.len(), made.open.len()), (WAITING_MAX * 2, WAITING_MAX));
+        made.take(true, &mut out);
+        assert!(
+            out.iter().map(|request| request.time_ns).eq(0..WAITING_MAX as u64 * 3) && made.open.is_empty()
+        );
+    }
+
+    /// Whose offset in bytes is no number, so that many of them have the same.
+    #[test]
+    fn requests_for_sectors_that_no_device_has_wait_no_longer_than_others() {
+        let mut made = EventRequests::new(TracedEvent::Dispatched);
+        for number in 0..WAITING_MAX as u64 * 3 {
+            made.event(&event(Step::Dispatch, number, u64::MAX - number, 512, EventKind::default()));
+        }
+        assert_eq!(made.open.len(), WAITING_MAX);
     }
 }

@@ -318,7 +318,7 @@ impl Summarizer {
             },
             sequential_share: if moved == 0 { 0.0 } else { self.sequential as f64 / moved as f64 },
             runs: self.runs.finish(),
-            hot_extents: self.hot.finish(),
+            hot_extents: self.hot.finish(devices),
             working_sets: if in_order { self.working_sets.finish(BLOCK_BYTES) } else { Vec::new() },
             reuse: self.reuse.finish(),
             response: response(&self.responses),

@@ -203,10 +203,12 @@ impl RunCounter {
 }
 
 /// An extent that many requests are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HotExtent {
-    /// The number of its device.
+    /// The number of its device, as they appear, from 0.
     pub device: u32,
+    /// Its device's name.
+    pub device_name: String,
     /// Where it begins; it is 1 MiB long.
     pub offset_bytes: u64,
     /// Requests that begin in it: at least this many, and at most `error` more.
@@ -241,10 +243,11 @@ impl HotExtents {
         }
     }
 
-    /// Those with most requests, the most first.
-    pub fn finish(&self) -> Vec<HotExtent> {
+    /// Those with most requests, the most first, on devices with these names.
+    pub fn finish(&self, devices: &[String]) -> Vec<HotExtent> {
         let made = |((device, extent), requests): (&(u32, u64), &u64)| HotExtent {
             device: *device,
+            device_name: devices.get(*device as usize).cloned().unwrap_or_default(),
             offset_bytes: extent * EXTENT_BYTES,
             requests: *requests,
             error: self.taken,
@@ -349,8 +352,8 @@ mod tests {
         for index in 0..20_000u64 {
             hot.add(0, if index % 4 == 0 { 5 << 20 } else { index << 20 });
         }
-        let first = hot.finish()[0];
-        assert_eq!((first.device, first.offset_bytes), (0, 5 << 20));
+        let first = &hot.finish(&["sda".into()])[0];
+        assert_eq!((first.device, first.device_name.as_str(), first.offset_bytes), (0, "sda", 5 << 20));
         assert!(first.requests <= 5001 && first.requests + first.error >= 5000, "{first:?}");
         let mut depth = DepthCounter::default();
         for (time, took) in [(0, 10), (1, 10), (2, 10), (20, 1), (30, 1)] {

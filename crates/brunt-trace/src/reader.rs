@@ -235,10 +235,13 @@ impl TraceReader {
             self.ledger.damaged += self.damaged.len() as u64;
         }
         self.ledger.requests += self.requests.len() as u64;
+        let (mut backwards, mut last_ns) = (0, self.last_ns);
         for request in &self.requests {
-            self.ledger.backwards += u64::from(request.time_ns < self.last_ns);
-            self.last_ns = request.time_ns;
+            backwards += u64::from(request.time_ns < last_ns);
+            last_ns = request.time_ns;
         }
+        self.ledger.backwards += backwards;
+        self.last_ns = last_ns;
         if self.sorter.is_none() {
             self.ledger.out_of_order = self.ledger.backwards;
         }
@@ -312,6 +315,21 @@ mod tests {
             }
         };
         assert!(matches!(error, TraceError::Damaged { row: 100_002, format: "spc", .. }), "{error}");
+    }
+
+    /// What follows an event of blktrace may be longer than what is decoded at a time.
+    #[test]
+    fn rows_longer_than_a_window_are_read_whole() {
+        let short = crate::formats::blktrace::encode(7, false, 1, 7 | 2 << 16, 8, 512);
+        let mut long = short[..48].to_vec();
+        long[46..].copy_from_slice(&60_000u16.to_le_bytes());
+        long.resize(48 + 60_000, 0);
+        let bytes = [&long[..], &short, &short, &long, &long, &short].concat().repeat(3);
+        let (requests, ledger) = all(open(bytes.clone(), true).unwrap());
+        assert_eq!((requests.len(), ledger.requests, ledger.damaged), (18, 18, 0));
+        let cut = bytes[..bytes.len() - short.len() - 1].to_vec();
+        let (requests, ledger) = all(open(cut, false).unwrap());
+        assert_eq!((requests.len(), ledger.damaged, ledger.damaged_first), (16, 1, Some(17)));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! One file as a stream of requests: a piece is read, decoded, and the next one is read after what was left of it.
+//! One file as a stream of requests: a piece is read, decoded a window at a time, and the next one is read after what was
+//! left of it.
 //! Used by [`crate::reader`].
 //!
 //! The rule: what is held in memory is one piece, however long the file is.
@@ -10,9 +11,11 @@ use crate::format::{DamagedRow, Decode, EventCounts, Format, FormatOptions, Unst
 use crate::record::{BlockRequest, Devices};
 use crate::table::{Candidates, HEAD_BYTES, detect, format_named};
 
-/// Bytes that are unpacked and read at a time. Their requests take up to four times as much, and both stay in a core's L2
-/// cache.
+/// Bytes that are unpacked and read at a time: they stay in a core's L2 cache.
 pub(crate) const PIECE_BYTES: usize = 128 << 10;
+/// Bytes that are decoded at a time. Their requests take up to four times as much, and are used before they leave the caches
+/// close to the core.
+const WINDOW_BYTES: usize = 16 << 10;
 
 /// Where requests come from.
 pub(crate) trait RequestSource: Send {
@@ -57,9 +60,14 @@ pub(crate) struct FileStream {
     input: Box<dyn Read + Send>,
     format: &'static Format,
     decoder: Box<dyn Decode + Send>,
-    /// Bytes that were read and not decoded yet.
+    /// Bytes that were read, and how many of them are decoded.
     piece: Vec<u8>,
+    used: usize,
+    /// Bytes to decode next: more than usual where a row is longer.
+    window: usize,
+    /// The file ends with the piece; all of it is decoded.
     ended: bool,
+    finished: bool,
 }
 
 impl FileStream {
@@ -87,11 +95,15 @@ impl FileStream {
             Some(Unstated::Columns) => return Err(TraceError::NoColumns { path, format: format.name }),
             None => {}
         }
-        Ok(FileStream { path, input, format, decoder: (format.decoder)(options), piece, ended: false })
+        let decoder = (format.decoder)(options);
+        let window = WINDOW_BYTES;
+        Ok(FileStream { path, input, format, decoder, piece, used: 0, window, ended: false, finished: false })
     }
 
     /// Reads on until the piece is full or the file at its end.
     fn fill(&mut self) -> Result<(), TraceError> {
+        self.piece.drain(..self.used);
+        self.used = 0;
         let room = PIECE_BYTES.saturating_sub(self.piece.len());
         assert!(room > 0, "a decoder takes a piece apart, or gives a row up");
         let read = (&mut self.input).take(room as u64).read_to_end(&mut self.piece);
@@ -108,13 +120,19 @@ impl RequestSource for FileStream {
         requests: &mut Vec<BlockRequest>,
         damaged: &mut Vec<DamagedRow>,
     ) -> Result<bool, TraceError> {
-        if self.ended {
+        if self.finished {
             return Ok(false);
         }
-        self.fill()?;
-        let used = self.decoder.decode(&self.piece, self.ended, devices, requests, damaged);
-        assert!(!self.ended || used == self.piece.len(), "a decoder leaves nothing of the end");
-        self.piece.drain(..used);
+        if self.piece.len() - self.used < self.window && !self.ended {
+            self.fill()?;
+        }
+        let end = self.piece.len().min(self.used + self.window);
+        self.finished = self.ended && end == self.piece.len();
+        let bytes = &self.piece[self.used..end];
+        let used = self.decoder.decode(bytes, self.finished, devices, requests, damaged);
+        assert!(!self.finished || used == bytes.len(), "a decoder leaves nothing of the end");
+        self.used += used;
+        self.window = if used == 0 { self.window * 2 } else { WINDOW_BYTES };
         Ok(true)
     }
 

@@ -57,6 +57,12 @@ pub const WRITERS: &[Writer] = &[
                  of 512",
         encoder: || Box::new(Load),
     },
+    Writer {
+        name: "hfplayer",
+        cannot: "names of devices, operations besides reads and writes, addresses and lengths that are no multiple of 512, \
+                 FUA; an unknown response time is 0",
+        encoder: || Box::new(HfPlayer { rows: 0 }),
+    },
 ];
 
 /// The writer of this name.
@@ -367,6 +373,39 @@ impl Encode for Load {
             out,
             "{seconds:4}.{nanos:09} ; {sector:12} ; {length:4} ; {op} ; 0.000000000 ; {took}.{took_nanos:09}\n"
         );
+        Ok(())
+    }
+}
+
+struct HfPlayer {
+    rows: u64,
+}
+
+impl Encode for HfPlayer {
+    /// The columns of its samples. Without those that we do not know, hfplayer does not take a trace.
+    fn head(&mut self, out: &mut Vec<u8>) {
+        put!(
+            out,
+            "#DUMP_OFFSET.I,ELAPSED_USECS.D,ELAPSED_TICKS.I,CMD.S,INFLIGHT_IOS.I,TS.I,SEQID.I,LUN_SSID.I,OP.I,"
+        );
+        put!(out, "PHASE.I,LBA.I,NBLKS.I,LATENCY_TICKS.I,HOST_ID.I,HOST_LUN.I,LATENCY_USECS.D\n");
+    }
+
+    fn row(
+        &mut self,
+        request: &BlockRequest,
+        since_ns: u64,
+        _: &str,
+        out: &mut Vec<u8>,
+    ) -> Result<(), LeftOut> {
+        let (cmd, op) = if letter(request.op)? == 'R' { ("RD", 0) } else { ("WR", 1) };
+        let (block, blocks) = (sectors(request.offset_bytes)?, sectors(request.len_bytes.into())?);
+        let response_ns = request.response_ns.unwrap_or(0);
+        // Ticks are nanoseconds; the first column is a row's number, by which dependencies name it.
+        put!(out, "{},{}.{:03},{since_ns},", self.rows, since_ns / 1000, since_ns % 1000);
+        put!(out, "{cmd},0,{since_ns},{},{},{op},0,{block},{blocks},", self.rows, request.device);
+        put!(out, "{response_ns},0,{},{}.{:03}\n", request.device, response_ns / 1000, response_ns % 1000);
+        self.rows += 1;
         Ok(())
     }
 }

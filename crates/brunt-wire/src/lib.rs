@@ -4,6 +4,7 @@
 
 pub mod cursor;
 pub mod iscsi;
+pub mod nbd;
 pub mod net;
 pub mod nfs;
 pub mod pcap;

@@ -10,6 +10,7 @@
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +23,7 @@ use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::commands::{COMMANDS, Entry};
+use crate::plain::Plain;
 
 /// Why a command failed: what happened, what to do about it, and the exit status.
 #[derive(Debug)]
@@ -50,6 +52,16 @@ impl Failure {
             Some(advice) => format!("{}; {advice}", self.what),
             None => self.what.clone(),
         }
+    }
+
+    /// What happened.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// What to do about it.
+    pub fn advice(&self) -> Option<&str> {
+        self.advice.as_deref()
     }
 
     /// The same, said of this flag.
@@ -114,13 +126,18 @@ pub struct Output {
     hangup: Option<SigId>,
     /// Progress bar at the bottom of the terminal; notes are printed above it.
     above: Arc<Mutex<Option<ProgressBar>>>,
+    /// Gets each note, too.
+    listener: Arc<Mutex<Option<NoteListener>>>,
 }
+
+/// Whoever is told what is noted on the terminal.
+pub type NoteListener = Box<dyn Fn(&str) + Send>;
 
 impl Output {
     /// One line for people on standard output; dropped with `--json`.
     pub fn line(&self, text: impl Display) {
         if !self.json {
-            self.write(format_args!("{text}\n"));
+            self.write(format_args!("{}\n", Plain(text)));
         }
     }
 
@@ -139,8 +156,11 @@ impl Output {
 
     /// One line on standard error, for what the user should know in addition to the answer.
     pub fn note(&self, text: impl Display) {
+        if let Some(listener) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
+            listener(&text.to_string());
+        }
         let write = || {
-            let _ = writeln!(io::stderr(), "brunt: {text}");
+            let _ = writeln!(io::stderr(), "brunt: {}", Plain(&text));
         };
         match &*self.above.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(bar) => bar.suspend(write),
@@ -153,6 +173,11 @@ impl Output {
         *self.above.lock().unwrap_or_else(PoisonError::into_inner) = bar;
     }
 
+    /// Has each note told to this listener from now on; `None` ends that.
+    pub fn listen(&self, listener: Option<NoteListener>) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+    }
+
     /// Whether `--json` was given.
     pub fn is_json(&self) -> bool {
         self.json
@@ -162,6 +187,11 @@ impl Output {
     /// measured. A second Ctrl-C or SIGTERM ends the program at once.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Does what Ctrl-C does, for somebody who asks from elsewhere.
+    pub fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Relaxed);
     }
 
     /// Has SIGHUP set a flag of its own from now on instead of interrupting: for a service that reads its file again.
@@ -269,6 +299,7 @@ pub fn main() -> ExitCode {
             interrupted: interrupted.clone(),
             hangup,
             above: Arc::default(),
+            listener: Arc::default(),
         };
         let what = error.to_string();
         let what = what.lines().next().unwrap_or_default().trim_start_matches("error: ");
@@ -276,22 +307,35 @@ pub fn main() -> ExitCode {
         error.exit()
     });
     let json = matches.get_flag("json");
-    let output = Output { json, answered: Arc::default(), interrupted, hangup, above: Arc::default() };
+    let (above, listener) = (Arc::default(), Arc::default());
+    let output = Output { json, answered: Arc::default(), interrupted, hangup, above, listener };
     let (name, arguments) = matches.subcommand().expect("clap requires a subcommand");
     match run(name, arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output.object(&json!({ "error": failure.what, "advice": failure.advice }));
-            let _ = writeln!(io::stderr(), "brunt {name}: {}", failure.what);
+            let _ = writeln!(io::stderr(), "brunt {name}: {}", Plain(&failure.what));
             if let Some(excerpt) = &failure.excerpt {
-                let _ = writeln!(io::stderr(), "{excerpt}");
+                let _ = writeln!(io::stderr(), "{}", Plain(excerpt));
             }
             if let Some(advice) = &failure.advice {
-                let _ = writeln!(io::stderr(), "  help: {advice}");
+                let _ = writeln!(io::stderr(), "  help: {}", Plain(advice));
             }
             ExitCode::from(failure.status)
         }
     }
+}
+
+/// Listens where `what` is to be served; nobody is answered yet. `None` where nobody asked for it.
+///
+/// # Errors
+/// The address is taken or not this machine's.
+pub fn bind_for(what: &str, address: Option<SocketAddr>) -> Result<Option<TcpListener>, Failure> {
+    let refused = |error, address| {
+        Failure::failed(format!("cannot serve {what} at {address}: {error}"))
+            .advise("write another address, or port 0 for a free one")
+    };
+    address.map(|address| TcpListener::bind(address).map_err(|error| refused(error, address))).transpose()
 }
 
 /// Has Ctrl-C, SIGTERM and the end of the terminal set the flag. What does so for the last.
@@ -431,7 +475,7 @@ mod tests {
     #[test]
     fn devices_are_listed_once() {
         let help = |words: &[&str]| definition().try_get_matches_from(words).unwrap_err().to_string();
-        let list = brunt_block::table::help(brunt_iscsi::BACKENDS);
+        let list = brunt_block::table::help(&crate::devices::BACKENDS);
         let of_devices = help(&["brunt", "help", "devices"]);
         for line in list.lines().map(str::trim).filter(|line| line.len() < 80) {
             assert!(of_devices.contains(line), "{line} is not in {of_devices}");
@@ -471,11 +515,19 @@ mod tests {
         }
     }
 
-    /// Enough of a shell for the examples: words up to a redirection or pipe.
+    /// Enough of a shell for the examples: words up to a redirection or pipe, and what stands in quotes is one.
     fn shell_words(line: &str) -> Vec<String> {
-        line.split_whitespace()
-            .take_while(|word| !matches!(*word, ">" | "|" | "&"))
-            .map(|word| word.trim_matches(['\'', '"']).to_string())
-            .collect()
+        let mut words = Vec::new();
+        let mut rest = line.trim();
+        while let Some(first) = rest.chars().next() {
+            let quoted = matches!(first, '\'' | '"').then(|| rest[1..].split_once(first)).flatten();
+            let (word, tail) = quoted.or_else(|| rest.split_once(' ')).unwrap_or((rest, ""));
+            if matches!(word, ">" | "|" | "&") {
+                break;
+            }
+            words.push(word.to_string());
+            rest = tail.trim_start();
+        }
+        words
     }
 }

@@ -1,18 +1,54 @@
-//! Opens devices by URL: the backends of `brunt-block`, and LUNs through the initiator. Used by every command
-//! that takes a device URL.
+//! Opens devices by URL: the backends of `brunt-block`, LUNs through the initiator, and exports of NBD servers. Used by
+//! every command that takes a device URL.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, LazyLock, OnceLock};
 
+use brunt_block::open::BackendEntry;
 use brunt_block::signature::{self, LookError};
+use brunt_block::table::{Permit, open_url_permitted};
 use brunt_block::{Backend, OpenError, open_url_with};
+use brunt_host::AllowList;
 
 use crate::cli::Failure;
 
+/// What the crates above `brunt-block` add to its table.
+pub static BACKENDS: LazyLock<Vec<BackendEntry>> =
+    LazyLock::new(|| [brunt_iscsi::BACKENDS, brunt_store::BACKENDS].concat());
+
 /// Opens a device; `read_only` when nothing will be written.
 pub fn open(url: &str, read_only: bool) -> Result<Arc<dyn Backend>, Failure> {
-    open_url_with(url, brunt_iscsi::BACKENDS, read_only)
-        .map_err(|error| open_failure(&error, error.to_string()))
+    open_url_with(url, &BACKENDS, read_only).map_err(|error| open_failure(&error, error.to_string()))
+}
+
+/// All that this process may open, if its parent has limits.
+static LIMIT: OnceLock<Arc<AllowList>> = OnceLock::new();
+
+/// Whatever this process opens for a LUN from now on has to be among these.
+pub fn limit_to(allowed: AllowList) {
+    // A process has one parent, which says it once.
+    let _ = LIMIT.set(Arc::new(allowed));
+}
+
+/// Opens the device of a LUN, for writing where that is possible: also one behind a network, so that a target can be the near
+/// end of a distant device.
+///
+/// # Errors
+/// It does not open, or may not be opened here.
+pub fn open_lun(url: &str) -> Result<Arc<dyn Backend>, OpenError> {
+    match LIMIT.get() {
+        None => open_url_with(url, &BACKENDS, false),
+        Some(limit) => open_url_permitted(url, &BACKENDS, false, Arc::clone(limit) as Arc<dyn Permit>),
+    }
+}
+
+/// Whether a file beside a LUN may be used here.
+///
+/// # Errors
+/// It may not.
+pub fn check_file(path: &Path) -> Result<(), OpenError> {
+    LIMIT.get().map_or(Ok(()), |limit| limit.check_path(path))
 }
 
 /// How a command is told that the data on its device may be lost.
@@ -21,7 +57,7 @@ pub const OVERWRITE: &str = "add --overwrite";
 /// Opens a device that is only looked at: for writing, so that it is seen whether that is possible, and
 /// read-only when somebody else has it or it may not be written.
 pub fn open_to_look(url: &str) -> Result<Arc<dyn Backend>, Failure> {
-    match open_url_with(url, brunt_iscsi::BACKENDS, false) {
+    match open_url_with(url, &BACKENDS, false) {
         Err(OpenError::InUse { .. } | OpenError::Os { .. }) => open(url, true),
         other => other.map_err(|error| open_failure(&error, error.to_string())),
     }

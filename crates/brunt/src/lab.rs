@@ -4,29 +4,95 @@
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 
-use brunt_lab::{Entered, stage};
+use brunt_lab::{Entered, ServiceFolder, stage};
 use brunt_study::experiment::{Experiment, LabEntry};
 use brunt_study::host::Hosts;
 use brunt_study::lab::BuiltLab;
 
-use crate::cli::Failure;
-use crate::metrics;
+use crate::cli::{Failure, bind_for};
+
+/// Where a command is looked at from outside its lab: addresses, of each there may be none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WatchedAt {
+    /// Metrics for Prometheus.
+    pub metrics: Option<SocketAddr>,
+    /// The live page.
+    pub live: Option<SocketAddr>,
+}
+
+/// The sockets that listen there.
+#[derive(Debug, Default)]
+pub struct WatchSockets {
+    /// See [`WatchedAt::metrics`].
+    pub metrics: Option<TcpListener>,
+    /// See [`WatchedAt::live`].
+    pub live: Option<TcpListener>,
+}
+
+impl WatchSockets {
+    /// Listens; nobody is answered yet.
+    ///
+    /// # Errors
+    /// An address is taken or not this machine's.
+    pub fn listen(at: WatchedAt) -> Result<WatchSockets, Failure> {
+        let metrics = bind_for("metrics", at.metrics)?;
+        Ok(WatchSockets { metrics, live: bind_for("the live page", at.live)? })
+    }
+
+    /// As [`WatchSockets::kept`] takes them.
+    fn into_descriptors(self) -> Vec<OwnedFd> {
+        self.metrics.into_iter().chain(self.live).map(OwnedFd::from).collect()
+    }
+
+    /// Those that another process listens on, in the order of `at`.
+    fn kept(at: WatchedAt, descriptors: Vec<OwnedFd>) -> WatchSockets {
+        let mut sockets = descriptors.into_iter().map(TcpListener::from);
+        let metrics = at.metrics.and_then(|_| sockets.next());
+        WatchSockets { metrics, live: at.live.and_then(|_| sockets.next()) }
+    }
+}
+
+/// A folder for the files of services, which goes away however this process ends.
+pub fn scratch() -> Result<ServiceFolder, Failure> {
+    ServiceFolder::new().map_err(|error| {
+        Failure::failed(format!("cannot make a folder for the files of services: {error}"))
+            .advise("set TMPDIR to a folder that can be written to")
+    })
+}
 
 /// Namespaces of our own for this process and all that it starts. Returns in the inner process only; the
 /// outer one ends here, as the inner one did.
 pub fn on_stage() -> Result<(), Failure> {
-    on_stage_with(None).map(drop)
+    on_stage_with(WatchedAt::default(), false).map(drop)
 }
 
-/// The same, with a socket that listens outside: `metrics` is where, and the outer process takes it.
-pub fn on_stage_with(metrics: Option<SocketAddr>) -> Result<Option<TcpListener>, Failure> {
-    let listener = match stage::is_inner() {
-        true => None,
-        false => metrics::listen(metrics)?,
+/// The same, with sockets that listen outside: the outer process takes their addresses. So it does with the folder for
+/// services, which it removes whatever ends the processes inside.
+fn on_stage_with(
+    at: WatchedAt,
+    with_services: bool,
+) -> Result<(WatchSockets, Option<ServiceFolder>), Failure> {
+    let is_inner = stage::is_inner();
+    let outer = (with_services && !is_inner).then(scratch).transpose()?;
+    let gone = |error| Failure::failed(format!("the folder for the files of services: {error}"));
+    let mut handed = match is_inner {
+        true => Vec::new(),
+        false => WatchSockets::listen(at)?.into_descriptors(),
     };
-    match stage::enter_with(listener.map(OwnedFd::from)) {
-        Ok((Entered::Inside, kept)) => Ok(kept.map(TcpListener::from)),
-        Ok((Entered::Done(status), _)) => std::process::exit(i32::from(status)),
+    if let Some(scratch) = &outer {
+        handed.insert(0, scratch.descriptor().map_err(gone)?);
+    }
+    match stage::enter_with(handed) {
+        Ok((Entered::Inside, mut kept)) => {
+            let folder = (with_services && !kept.is_empty()).then(|| kept.remove(0));
+            let scratch = folder.map(|folder| ServiceFolder::of(&folder)).transpose().map_err(gone)?;
+            Ok((WatchSockets::kept(at, kept), scratch))
+        }
+        Ok((Entered::Done(status), _)) => {
+            // The folder and its guard are gone before this process is.
+            drop(outer);
+            std::process::exit(i32::from(status))
+        }
         Ok((Entered::Killed(signal), _)) => {
             Err(Failure::failed(format!("the process in the lab's namespaces was killed by signal {signal}")))
         }
@@ -34,23 +100,28 @@ pub fn on_stage_with(metrics: Option<SocketAddr>) -> Result<Option<TcpListener>,
     }
 }
 
-/// Builds the lab of an experiment that has one, and puts this thread on the workers' host.
-pub fn enter(experiment: &Experiment, entry: &LabEntry, hosts: &Hosts) -> Result<BuiltLab, Failure> {
-    enter_watched(experiment, entry, hosts, None).map(|(lab, _)| lab)
+/// Builds the lab of an experiment that has one, and puts this thread on the workers' host. If the experiment has
+/// services, there is a folder for their files.
+pub fn enter(
+    experiment: &Experiment,
+    entry: &LabEntry,
+    hosts: &Hosts,
+) -> Result<(BuiltLab, Option<ServiceFolder>), Failure> {
+    enter_watched(experiment, entry, hosts, WatchedAt::default()).map(|(lab, _, scratch)| (lab, scratch))
 }
 
-/// The same, with a socket outside the lab on which metrics are asked for.
+/// The same, with sockets outside the lab on which others ask what happens in it.
 pub fn enter_watched(
     experiment: &Experiment,
     entry: &LabEntry,
     hosts: &Hosts,
-    metrics: Option<SocketAddr>,
-) -> Result<(BuiltLab, Option<TcpListener>), Failure> {
-    let listener = on_stage_with(metrics)?;
+    at: WatchedAt,
+) -> Result<(BuiltLab, WatchSockets, Option<ServiceFolder>), Failure> {
+    let (sockets, scratch) = on_stage_with(at, !experiment.services.is_empty())?;
     let lab =
         BuiltLab::build(entry, hosts, experiment.seed, experiment.congestion).map_err(Failure::failed)?;
     // A convenience: where it cannot be had, hosts still have addresses.
     let _ = lab.lab().publish_names();
     lab.enter().map_err(|error| Failure::failed(format!("cannot enter host {}: {error}", hosts.worker())))?;
-    Ok((lab, listener))
+    Ok((lab, sockets, scratch))
 }

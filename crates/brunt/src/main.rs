@@ -9,8 +9,12 @@ mod cli;
 mod commands;
 mod dashboard;
 mod devices;
+mod host_figures;
 mod lab;
+mod live;
+mod lone_run;
 mod metrics;
+mod plain;
 
 fn main() -> std::process::ExitCode {
     if let Some(status) = brunt_lab::helper::serve_if_asked() {

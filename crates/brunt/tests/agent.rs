@@ -5,13 +5,14 @@ mod support;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use brunt_result::message::{Decoder, FromHost, ToHost, VERSION, encode};
 use serde_json::Value;
-use support::{brunt, need};
+use support::agents::ssh_to_here;
+use support::{brunt, need, processes_with, words_of};
 use tempfile::TempDir;
 
 /// Waits for what should come soon on any machine; only a test that fails waits long.
@@ -143,7 +144,12 @@ fn it_ends_with_its_controller_or_its_lease() {
 
     let mut agent = Bare::start(&["--lease", "2s"]);
     agent.say(&hello);
-    agent.say(&frame(&ToHost::Watch { interval_ms: 100, only: vec!["cpu".into()] }));
+    agent.say(&frame(&ToHost::Watch {
+        name: "a".into(),
+        interval_ms: 100,
+        only: vec!["cpu".into()],
+        processes: vec![],
+    }));
     let stdin = agent.0.stdin.take();
     let (status, out, error) = agent.end();
     drop(stdin);
@@ -155,15 +161,6 @@ fn it_ends_with_its_controller_or_its_lease() {
     // The lease has bounds.
     let output = brunt().args(["agent", "--stdio", "--lease", "1s"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-}
-
-/// A program that stands for ssh and runs the command here, in a shell that says something first.
-fn ssh_to_here(folder: &Path, before: &str) -> String {
-    let file = folder.join("ssh-to-here");
-    let script = format!("#!/bin/sh\n{before}\nfor last; do :; done\nexec sh -c \"$last\"\n");
-    std::fs::write(&file, script).unwrap();
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-    file.display().to_string()
 }
 
 /// How a host fails is said in words that lead on.
@@ -262,18 +259,8 @@ impl Sshd {
     /// Processes that sshd started for us.
     fn processes(&self) -> Vec<String> {
         let mark = format!("TMPDIR={}", self.tmp().display());
-        let has_mark = |folder: &Path| {
-            let environment = std::fs::read(folder.join("environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
-        };
-        let folders = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
-        folders
-            .filter(|folder| has_mark(folder))
-            .map(|folder| {
-                let words = std::fs::read(folder.join("cmdline")).unwrap_or_default();
-                String::from_utf8_lossy(&words).replace('\0', " ")
-            })
-            .collect()
+        let pids = processes_with(|variable| variable == mark.as_bytes());
+        pids.into_iter().map(|pid| words_of(pid).join(" ")).collect()
     }
 }
 

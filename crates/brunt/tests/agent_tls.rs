@@ -3,70 +3,17 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
+use brunt_result::message::{Decoder, FromHost, ToHost, VERSION, encode};
 use serde_json::Value;
+use support::agents::{Listening, certificates, init};
 use support::{brunt, need};
-use tempfile::TempDir;
-
-/// What `brunt agent init` makes for these hosts.
-fn init(folder: &Path, hosts: &[&str]) -> Output {
-    brunt().args(["agent", "init"]).arg(folder).args(hosts).output().unwrap()
-}
-
-/// A folder of certificates for agents on this machine.
-fn certificates() -> TempDir {
-    let folder = TempDir::new().unwrap();
-    let made = init(folder.path(), &["127.0.0.1", "localhost"]);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    folder
-}
-
-/// A listening agent.
-struct Listening {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Listening {
-    fn start(identity: &Path) -> Listening {
-        let mut child = brunt()
-            .args(["agent", "--listen", "127.0.0.1:0", "--identity"])
-            .arg(identity)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        lines.read_line(&mut line).unwrap();
-        child.stdout = Some(lines.into_inner());
-        Listening { address: line.trim().parse().expect("an address"), child }
-    }
-
-    /// Its last line and its notes, after SIGTERM.
-    fn end(mut self) -> (String, String) {
-        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let (mut out, mut notes) = (String::new(), String::new());
-        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut notes).unwrap();
-        assert!(self.child.wait().unwrap().success(), "{notes}");
-        (out.trim().to_string(), notes)
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// `brunt agent clock` of one host: exit status, its entry.
 fn clock(host: &str, identity: Option<PathBuf>) -> (Option<i32>, Value) {
@@ -84,7 +31,7 @@ fn clock(host: &str, identity: Option<PathBuf>) -> (Option<i32>, Value) {
 #[test]
 fn a_controller_with_a_certificate_is_served() {
     let folder = certificates();
-    let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"));
+    let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"), &[]);
     let host = format!("agent:{}", agent.address);
     let (status, found) = clock(&host, Some(folder.path().join("controller.pem")));
     assert_eq!(status, Some(0), "{found:#}");
@@ -102,6 +49,11 @@ fn a_controller_with_a_certificate_is_served() {
 
 /// What s_client hears of the agent within its connection, with these arguments.
 fn s_client(openssl: &Path, agent: &Listening, arguments: &[&str]) -> Vec<u8> {
+    s_client_says(openssl, agent, arguments, b"\0\0\0\x06\"stop\"")
+}
+
+/// The same when it says this.
+fn s_client_says(openssl: &Path, agent: &Listening, arguments: &[&str], says: &[u8]) -> Vec<u8> {
     let mut child = Command::new(openssl)
         .args(["s_client", "-quiet", "-connect", &agent.address.to_string()])
         .args(arguments)
@@ -112,7 +64,7 @@ fn s_client(openssl: &Path, agent: &Listening, arguments: &[&str]) -> Vec<u8> {
         .unwrap();
     // Says something, waits for the greeting or the end, and closes.
     let mut stdin = child.stdin.take().unwrap();
-    let _ = stdin.write_all(b"\0\0\0\x06\"stop\"");
+    let _ = stdin.write_all(says);
     let mut heard = Vec::new();
     child.stdout.take().unwrap().read_to_end(&mut heard).unwrap();
     child.wait().unwrap();
@@ -129,7 +81,7 @@ fn parts(folder: &Path, identity: &str) -> [String; 2] {
 fn a_stranger_gets_nothing() {
     let Some(openssl) = need("openssl", "openssl") else { return };
     let (folder, other) = (certificates(), certificates());
-    let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"));
+    let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"), &[]);
     let hears = |arguments: &[&str]| {
         let heard = s_client(&openssl, &agent, arguments);
         String::from_utf8_lossy(&heard).contains("\"hello\"")
@@ -163,8 +115,11 @@ fn a_stranger_gets_nothing() {
     assert!(notes.contains("did not show a certificate within 5s"), "{notes}");
 }
 
-/// Forwards one connection and keeps what the client said.
-fn relay(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>, std::thread::JoinHandle<()>) {
+/// Forwards one connection and keeps what the client said. What goes on is `change` of a part and the bytes before it.
+fn relay(
+    to: SocketAddr,
+    change: impl Fn(&[u8], usize) -> Vec<u8> + Send + 'static,
+) -> (SocketAddr, Arc<Mutex<Vec<u8>>>, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, said) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
     let kept = Arc::clone(&said);
@@ -181,8 +136,10 @@ fn relay(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>, std::thread::JoinH
             if count == 0 {
                 break;
             }
-            kept.lock().unwrap().extend_from_slice(&part[..count]);
-            agent.write_all(&part[..count]).unwrap();
+            let mut kept = kept.lock().unwrap();
+            // It may have had enough.
+            let _ = agent.write_all(&change(&part[..count], kept.len()));
+            kept.extend_from_slice(&part[..count]);
         }
         let _ = agent.shutdown(Shutdown::Write);
         answers.join().unwrap();
@@ -194,8 +151,8 @@ fn relay(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>, std::thread::JoinH
 #[test]
 fn a_replayed_session_gets_nothing() {
     let folder = certificates();
-    let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"));
-    let (address, said, work) = relay(agent.address);
+    let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"), &[]);
+    let (address, said, work) = relay(agent.address, |said, _| said.to_vec());
     let (status, found) = clock(&format!("agent:{address}"), Some(folder.path().join("controller.pem")));
     assert_eq!(status, Some(0), "{found:#}");
     work.join().unwrap();
@@ -210,17 +167,91 @@ fn a_replayed_session_gets_nothing() {
     assert!(last.starts_with("1 conversations with controllers; 1 strangers"), "{last}");
 }
 
+/// Who has the controller's certificate and speaks another version, or no messages, gets a greeting and no more; the agent
+/// goes on for others.
+#[test]
+fn what_is_no_conversation_gets_nothing() {
+    let Some(openssl) = need("openssl", "openssl") else { return };
+    let folder = certificates();
+    let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"), &["--allow", "memory:"]);
+    let file = folder.path().join("controller.pem").display().to_string();
+    let frame = |message: &ToHost| {
+        let mut bytes = Vec::new();
+        encode(message, &mut bytes).unwrap();
+        bytes
+    };
+    let hello = |version| frame(&ToHost::Hello { version, program: "brunt 9.9".into() });
+    let cases: [(Vec<u8>, String); 6] = [
+        (hello(VERSION + 7), format!("version {}", VERSION + 7)),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), "exceeds the maximum".into()),
+        (vec![0xff; 4096], "exceeds the maximum".into()),
+        (frame(&ToHost::AskClock { round: 1 }), "not a greeting".into()),
+        (vec![0, 0, 0, 2, b'{', b'}'], "malformed".into()),
+        ([hello(VERSION), vec![0, 0, 0, 3, b'x', b'y', b'z']].concat(), "malformed".into()),
+    ];
+    for (bytes, expected) in &cases {
+        let heard = s_client_says(&openssl, &agent, &["-cert", &file, "-key", &file], bytes);
+        let mut decoder = Decoder::default();
+        decoder.push(&heard);
+        let messages: Vec<FromHost> = std::iter::from_fn(|| decoder.take().unwrap()).collect();
+        assert!(
+            matches!(messages[..], [FromHost::Hello { version: VERSION, .. }]),
+            "{expected}: {messages:?}"
+        );
+    }
+    let (status, found) =
+        clock(&format!("agent:{}", agent.address), Some(folder.path().join("controller.pem")));
+    assert_eq!(status, Some(0), "{found:#}");
+    let (last, notes) = agent.end();
+    assert!(last.starts_with("7 conversations with controllers; 0 strangers"), "{last}\n{notes}");
+    for (_, expected) in &cases {
+        assert!(notes.contains(expected), "{expected}: {notes}");
+    }
+}
+
+/// Somebody in the wire who repeats or changes what a controller says ends the conversation: nothing is done twice.
+#[test]
+fn a_record_that_is_repeated_or_changed_ends_the_conversation() {
+    type Change = fn(&[u8]) -> Vec<u8>;
+    let repeated: Change = |said| [said, said].concat();
+    let changed: Change = |said| {
+        let mut said = said.to_vec();
+        let last = said.len() - 1;
+        said[last] ^= 1;
+        said
+    };
+    for change in [repeated, changed] {
+        let folder = certificates();
+        let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"), &[]);
+        // The certificates and the greeting are let through.
+        let (address, _, work) = relay(agent.address, move |said, before| match before > 3000 {
+            true => change(said),
+            false => said.to_vec(),
+        });
+        let mut command = brunt();
+        command.args(["agent", "clock", "--json", "--for", "10s", &format!("agent:{address}"), "--identity"]);
+        let output = command.arg(folder.path().join("controller.pem")).output().unwrap();
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{found:#}");
+        assert!(found["hosts"][0]["error"].is_string(), "{found:#}");
+        work.join().unwrap();
+        let (last, notes) = agent.end();
+        assert!(last.starts_with("1 conversations"), "{last}");
+        assert!(notes.contains("TLS: "), "{notes}");
+    }
+}
+
 /// Another authority's agent is no agent of ours.
 #[test]
 fn a_controller_believes_its_own_agents_only() {
     let (folder, other) = (certificates(), certificates());
-    let agent = Listening::start(&other.path().join("agent-127.0.0.1.pem"));
+    let agent = Listening::start(&other.path().join("agent-127.0.0.1.pem"), &[]);
     let (status, found) =
         clock(&format!("agent:{}", agent.address), Some(folder.path().join("controller.pem")));
     assert!(status == Some(1) && found["error"].as_str().unwrap().contains("certificate"), "{found:#}");
     drop(agent);
     // Nor is a controller one.
-    let agent = Listening::start(&folder.path().join("controller.pem"));
+    let agent = Listening::start(&folder.path().join("controller.pem"), &[]);
     let (status, found) =
         clock(&format!("agent:{}", agent.address), Some(folder.path().join("controller.pem")));
     assert!(status == Some(1) && found["error"].as_str().unwrap().contains("certificate"), "{found:#}");

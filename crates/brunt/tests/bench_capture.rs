@@ -2,16 +2,18 @@
 
 mod support;
 
+use std::process::Command;
+
 use serde_json::Value;
 use support::{brunt, need, root, run_within, succeed};
 
 fn bench(arguments: &[&str]) -> Value {
+    bench_of(brunt().args(["bench", "capture", "--json", "--rounds", "1"]).args(arguments))
+}
+
+fn bench_of(command: &mut Command) -> Value {
     let capture = root().join("testdata/nfs3-small.pcap.zst");
-    let run = succeed(
-        brunt().args(["bench", "capture", "--json", "--rounds", "1"]).arg(capture).args(arguments),
-        120,
-    );
-    serde_json::from_str(&run).expect("one object")
+    serde_json::from_str(&succeed(command.arg(capture), 120)).expect("one object")
 }
 
 fn who<'a>(table: &'a Value, name: &str) -> Option<&'a Value> {
@@ -72,6 +74,24 @@ fn losses() {
             assert_eq!(count("tshark_possible"), possible, "the part is the whole here");
         }
     }
+}
+
+/// Captures without some of their packets are written and kept, and the same packets are lost again.
+#[test]
+fn lossy_captures_are_made() {
+    let folder = support::TempDir::new("bench-make");
+    let make = |name: &str| {
+        let into = folder.join(name);
+        let command = ["bench", "capture", "--json", "--loss=2,5", "--seed", "3", "--make"];
+        let made = bench_of(brunt().args(command).arg(into));
+        let files = made["captures"].as_array().expect("files").clone();
+        let bytes = files.iter().map(|file| std::fs::read(file["path"].as_str().expect("a path")).unwrap());
+        let packets = files.iter().map(|file| file["packets"].as_u64().expect("a count"));
+        (packets.collect::<Vec<_>>(), bytes.collect::<Vec<_>>())
+    };
+    let (packets, bytes) = make("one");
+    assert!(packets.len() == 2 && packets[1] < packets[0] && packets[0] < 1000, "{packets:?}");
+    assert_eq!((packets, bytes), make("other"));
 }
 
 /// Mistakes are told before anything is measured.

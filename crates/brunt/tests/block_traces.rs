@@ -74,7 +74,7 @@ fn a_trace_is_converted_and_stays_the_same() {
     std::fs::write(path("x.spc"), text).expect("a file");
     let digest = json(&info(&[&path("x.spc")]))["digest"].clone();
     assert_eq!(digest["requests"].as_str().map(str::len), Some(16));
-    for format in ["parquet", "spc", "iolog2", "iolog3", "msr", "blkreplay"] {
+    for format in ["parquet", "spc", "iolog2", "iolog3", "msr", "blkreplay", "hfplayer"] {
         let out = path(&format!("out-{format}"));
         let answer = trace("convert", &[&path("x.spc"), "--to", format, "--out", &out]);
         assert_eq!(

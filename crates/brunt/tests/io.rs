@@ -5,11 +5,11 @@ mod support;
 
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::brunt;
+use support::{Running, Target, TempDir, brunt};
 
 fn io(arguments: &[&str]) -> Command {
     let mut command = brunt();
@@ -131,16 +131,6 @@ fn output_that_fails_is_told() {
     assert!(output.status.code() == Some(1) && words.contains("cannot write the output"), "{words}");
 }
 
-/// A process that ends with its test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 impl Running {
     /// Waits for what it says after Ctrl-C.
     fn interrupted(mut self) -> (Value, String, Option<i32>) {
@@ -203,4 +193,22 @@ fn the_cost_of_the_data_is_told() {
     let output = command.args(["io", "read", "null:32MiB", "--bs", "64k"]).output().expect("brunt starts");
     let lines = String::from_utf8_lossy(&output.stdout);
     assert!(lines.contains("  data       ") && lines.contains(" µs a request, "), "{lines}");
+}
+
+/// A target that serves another target's LUN through a cache with a log: what was written is there, also after the cache was
+/// killed and started again.
+#[test]
+fn a_target_is_the_near_end_of_another() {
+    let folder = TempDir::new("io-near");
+    let far = Target::start(&["--lun", "memory:16MiB"]);
+    let log = folder.join("log");
+    let near = || {
+        Target::start(&["--lun".to_string(), format!("{}?stics={},size=16MiB", far.url(0), log.display())])
+    };
+    let first = near();
+    run(&["write", &first.url(0), "--bs", "64k", "--length", "8MiB", "--seed", "7"], 0);
+    run(&["verify", &first.url(0), "--bs", "64k", "--length", "8MiB", "--seed", "7"], 0);
+    first.kill();
+    let again = near();
+    run(&["verify", &again.url(0), "--bs", "64k", "--length", "8MiB", "--seed", "7"], 0);
 }

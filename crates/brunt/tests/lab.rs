@@ -4,6 +4,8 @@
 //! The rule: what belongs to a run is found by a mark in its environment, which all its processes inherit,
 //! so that tests beside this one do not meddle.
 
+mod support;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -20,6 +22,8 @@ const TOGETHER: u64 = 5;
 const SEED: u64 = 2026;
 /// The outer and the inner process and the target: with fewer there is nothing to leave behind.
 const WHOLE: usize = 3;
+/// See [`start`].
+const BY_AGENT: &str = "-by-agent";
 
 const EXPERIMENT: &str = r#"
 name = "lab"
@@ -31,7 +35,7 @@ between = ["client", "server"]
 preset = "four-sites"
 loss = 0.001
 [targets.remote]
-serve = "null:1GiB"
+serve = "null:1GiB?fault=off"
 host = "server"
 [workloads.reads]
 read = 1.0
@@ -64,9 +68,15 @@ memory = "1MiB"
 at = "100ms"
 "#;
 
+/// With a mark that ends with [`BY_AGENT`], requests are made by an agent on their host.
 fn start(folder: &Path, mark: &str, time: &str, faults: &str) -> Child {
     let file = folder.join(format!("{mark}.toml"));
-    fs::write(&file, EXPERIMENT.replace("TIME", time) + faults).unwrap();
+    let text = EXPERIMENT.replace("TIME", time) + faults;
+    let text = match mark.ends_with(BY_AGENT) {
+        true => text.replace("queue_depth = 4", "queue_depth = 4\nhosts = [\"client\"]"),
+        false => text,
+    };
+    fs::write(&file, text).unwrap();
     Command::new(env!("CARGO_BIN_EXE_brunt"))
         .arg("run")
         .arg(&file)
@@ -81,17 +91,11 @@ fn start(folder: &Path, mark: &str, time: &str, faults: &str) -> Child {
 /// Process ids and network namespaces of all that belongs to a run.
 fn remains(mark: &str) -> Vec<(u32, String)> {
     let wanted = format!("{MARK}={mark}");
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // A process that is ended, but not waited for, has no environment any more.
-        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes()) {
-            let namespace = fs::read_link(entry.path().join("ns/net"));
-            found.push((pid, namespace.map(|name| name.display().to_string()).unwrap_or_default()));
-        }
-    }
-    found
+    let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net"));
+    let pids = support::processes_with(|variable| variable == wanted.as_bytes());
+    pids.into_iter()
+        .map(|pid| (pid, namespace(pid).map(|name| name.display().to_string()).unwrap_or_default()))
+        .collect()
 }
 
 /// How many there are when none has come or gone for a while: what starts a lab ends after it.
@@ -138,7 +142,8 @@ fn killed_runs_leave_nothing_behind() {
             scope.spawn(move || {
                 let mut random = Random::for_part(SEED, lane);
                 for kill in 0..KILLS / TOGETHER {
-                    let mark = format!("kill-{}-{lane}-{kill}", std::process::id());
+                    let by = if kill % 4 >= 2 { BY_AGENT } else { "" };
+                    let mark = format!("kill-{}-{lane}-{kill}{by}", std::process::id());
                     let moment = Duration::from_micros(random.below(900_000));
                     // Every second one while all of it stands, however long that takes here.
                     let whole = kill % 2 == 1;
@@ -290,6 +295,17 @@ fn labs_stand() {
     let system = fs::read_to_string("/etc/hosts").unwrap_or_default();
     let expected = format!("10.77.0.2\tserver\n{}\n", system.lines().last().unwrap_or_default());
     assert!(system.is_empty() || String::from_utf8_lossy(&named.stdout) == expected, "{named:?}");
+
+    // What is mounted on a host is seen there, by commands that come later as well.
+    let place = folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let place = place.to_str().unwrap();
+    let mounted =
+        lab(&["exec", "server", "--", "sh", "-c", "mount -t tmpfs none $0 && touch $0/file", place]);
+    assert!(mounted.status.success(), "{}", said(&mounted));
+    let seen = |host: &str| String::from_utf8(lab(&["exec", host, "--", "ls", place]).stdout).unwrap();
+    assert_eq!((seen("server").as_str(), seen("client").as_str()), ("file\n", ""));
+    assert!(fs::read_dir(place).unwrap().next().is_none());
 
     fails(&["exec", "nowhere"], 2, "the lab's hosts are client, server");
     fails(&["exec", "near", "client"], 2, "there is: far");

@@ -57,6 +57,10 @@ fn a_real_trace_is_replayed() {
         60,
     );
     assert!(text.contains("moved: packed") && text.contains("verdict      "), "{text}");
+    assert!(text.contains(", equal to that of what was to be sent\n"), "{text}");
+    assert!(text.contains(" for the trace itself: the rows above say what was moved"), "{text}");
+    let text = succeed(brunt().arg("replay").arg(&trace).args(["null:64GiB", "--as-fast-as-possible"]), 60);
+    assert!(text.contains(", equal to the trace's\n") && !text.contains("not sent"), "{text}");
     // This trace has no response times.
     assert!(text.contains("depth        ") && text.contains("(trace not known)"), "{text}");
 }
@@ -191,7 +195,7 @@ fn one_trace_in_every_form_is_one_replay() {
     std::fs::write(path("x.spc"), spc).expect("a file");
     let columns = "time-col=1, op-col=2, obj-size-col=3, obj-id-col=4, time-unit=us";
     let mut forms = vec![(path("x.csv"), vec!["--columns", columns]), (path("x.spc"), vec![])];
-    for form in ["vscsi1", "iolog2", "iolog3", "msr", "blkreplay", "parquet"] {
+    for form in ["vscsi1", "iolog2", "iolog3", "msr", "blkreplay", "hfplayer", "parquet"] {
         let out = path(form);
         succeed(brunt().args(["trace", "convert", &path("x.spc"), "--to", form, "--out", &out]), 20);
         forms.push((out, vec![]));
@@ -306,6 +310,48 @@ fn devices_of_a_trace_go_to_their_targets() {
         let answer = replay(arguments);
         assert!(answer.contains(said), "{arguments:?}: {answer}");
     }
+}
+
+/// An experiment opens for writing only targets that the trace writes to, whatever else it writes to.
+#[test]
+fn a_target_that_is_only_read_is_opened_read_only() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut text = String::from("fio version 3 iolog\n0 /dev/a add\n0 /dev/b add\n");
+    for at in 0..20u64 {
+        let (device, action) = if at % 2 == 0 { ("a", "read") } else { ("b", "write") };
+        text += &format!("{} /dev/{device} {action} {} 4096\n", at * 100, at * 4096);
+    }
+    std::fs::write(folder.path().join("mixed.iolog"), text).expect("a file");
+    let image = folder.path().join("a.img");
+    let mut held = vec![0; 1 << 20];
+    // An ext4 file system by its magic number.
+    (held[1080], held[1081]) = (0x53, 0xef);
+    std::fs::write(&image, &held).expect("a file");
+    let experiment = |read: &str, write: &str| {
+        let file = folder.path().join("x.toml");
+        let text = format!(
+            "name = \"x\"\nrepetitions = 1\n[targets.read]\nurl = \"{read}\"\n[targets.write]\nurl = \"{write}\"\n\
+             [workloads.w]\ntrace = \"mixed.iolog\"\n\
+             devices = {{ \"/dev/a\" = \"read\", \"/dev/b\" = \"write\" }}\n"
+        );
+        std::fs::write(&file, text).expect("a file");
+        file.to_str().expect("a plain path").to_string()
+    };
+    let url = image.to_str().expect("a plain path");
+    for (number, read) in [url.to_string(), format!("{url}?read_only=yes")].iter().enumerate() {
+        let file = experiment(read, "memory:1MiB");
+        for check in ["--check", "--check=open"] {
+            let plan = json(&succeed(brunt().args(["--json", "run", check, &file]), 20));
+            assert_eq!(plan["written"], serde_json::json!([["write", "memory:1MiB", false]]), "{plan}");
+        }
+        let out = folder.path().join(format!("out-{number}"));
+        succeed(brunt().args(["run", &file, "--out"]).arg(&out), 60);
+        let summary = json(&std::fs::read_to_string(out.join("summary.json")).expect("a summary"));
+        assert_eq!(summary["points"][0]["runs"][0]["replay"]["completed"], 20, "{summary}");
+    }
+    assert_eq!(std::fs::read(&image).expect("a file"), held);
+    let said = refused(&["run", &experiment("memory:1MiB", url)], 2);
+    assert!(said.contains("allow_overwrite"), "{said}");
 }
 
 /// What does not fit is refused alike by the check and by the run, which leaves no folder behind.

@@ -145,12 +145,18 @@ fn read_back(file: &Path, options: &str, blocks: &mut HashMap<u64, Versions>) {
 }
 
 fn survive(options: &str) {
+    survive_with(rounds(3, 20), |_| options.to_string());
+}
+
+/// `options` follow the file's path and may name files in the test's folder.
+fn survive_with(rounds: usize, options: impl Fn(&Path) -> String) {
     let folder = TempDir::new("sigkill");
     let file = folder.join("lun");
+    let options = &options(&folder.join(""));
     std::fs::File::create(&file).expect("a file").set_len(BLOCKS * BLOCK as u64).expect("its size");
     let mut random = Random::new(seed());
     let mut blocks = HashMap::new();
-    for round in 0..rounds(3, 20) {
+    for round in 0..rounds {
         println!("round {round}");
         let target = Target::start(&["--lun", &format!("{}{options}", file.display())]);
         write_until_killed(target, &mut random, &mut blocks);
@@ -169,4 +175,17 @@ fn write_through_loses_nothing() {
 #[test]
 fn write_back_loses_nothing_to_a_kill() {
     survive(",wb");
+}
+
+/// A cache in front of the disk, killed before, while and after it destages: what its log has is there when it comes
+/// back. The log is smaller than what is written, so that its end comes round.
+#[test]
+fn a_cache_with_a_log_loses_nothing() {
+    for (rounds, destage) in
+        [(rounds(2, 15), "destage=always,batch=256KiB"), (rounds(2, 15), "idle=1h,high=60,low=20")]
+    {
+        survive_with(rounds, |folder| {
+            format!("?stics={},size=6MiB,memory=1MiB,{destage},wb", folder.join("log").display())
+        });
+    }
 }

@@ -7,17 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Target, TempDir, brunt, eventually, need, root, run_within};
-
-/// A process that is gone at the end.
-struct Guarded(std::process::Child);
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use support::{Running, Target, TempDir, brunt, eventually, need, root, run_within};
 
 /// Processor time of a process, in the kernel's ticks of 10 ms.
 fn processor_ticks(pid: u32) -> u64 {
@@ -38,7 +28,7 @@ fn fio_does_not_show_it() {
     let socket = folder.join("nbd.sock");
     let mut nbd = Command::new(qemu);
     nbd.args(["--persistent", "-f", "raw", "-k"]).arg(&socket).arg(target.url(0)).stderr(Stdio::null());
-    let _nbd = Guarded(nbd.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("qemu-nbd starts"));
+    let _nbd = Running(nbd.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("qemu-nbd starts"));
     eventually("qemu-nbd listens", 20, || socket.exists());
     // So many requests, not so much time: of fewer than a thousand one would be p99.9. Where a busy machine makes
     // more of them late than one, the stall is longer, so that it stands out; and more are made, that it meets one.

@@ -73,6 +73,61 @@ fn a_view_that_goes_away() {
     assert!(text.contains("CPU ") && text.contains("\x1b[1m"));
 }
 
+/// `--dashboard` has what the live page shows, in as many lines as the terminal, and takes all of it away. The terminal's
+/// modes are never touched, so there is nothing to restore, however the program ends or is stopped.
+#[test]
+fn a_dashboard_as_high_as_the_terminal() {
+    let Some(bytes) = on_a_terminal("high", &[], "1500ms", " --dashboard") else { return };
+    let text = String::from_utf8_lossy(&bytes);
+    for mode in ["\x1b[?1049h", "\x1b[?25l", "\x1b[?1000h"] {
+        assert!(!text.contains(mode), "the terminal was left changed: {mode:?}");
+    }
+    let mut terminal = vt100::Parser::new(24, COLUMNS as u16, 0);
+    let (mut views, mut whole) = (0, 0);
+    for piece in text.split_inclusive("keeps what was measured") {
+        terminal.process(piece.as_bytes());
+        let shown = terminal.screen().contents();
+        if piece.ends_with("measured") {
+            views += 1;
+            assert_eq!(shown.matches("Ctrl-C ends it").count(), 1, "{shown}");
+            let parts = ["requests/s", "in flight", "  mean ", "p99", "time ", " s", "cpu ", "no errors"];
+            whole += u32::from(parts.iter().all(|part| shown.contains(part)));
+        }
+    }
+    assert!(views > 3 && whole > 0, "{views} views, {whole} of them whole: {text}");
+    let shown = terminal.screen().contents();
+    assert!(!shown.contains("Ctrl-C") && !shown.contains("in flight"), "{shown}");
+    assert_eq!(shown.matches("results in").count(), 1, "{shown}");
+    // Finished runs are printed above the view, and go up as a terminal's lines do.
+    assert!(["[1/2] t w", "[2/2] t w"].iter().all(|part| text.contains(part)), "{text}");
+    // Where nothing can be drawn, progress is lines, with or without.
+    let Some(bytes) = on_a_terminal("high-dumb", &[("TERM", "dumb")], "300ms", " --dashboard") else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.contains("[2/2] t w") && !text.contains('\x1b') && !text.contains("in flight"), "{text}");
+}
+
+/// Into a pipe there is nothing to draw, so nothing is made for it: only a page that is served as well makes frames.
+#[test]
+fn a_dashboard_that_nobody_sees_costs_nothing() {
+    let text = "name = \"x\"\nrepetitions = 1\n[targets.t]\nurl = \"memory:1MiB\"\n[workloads.w]\n\
+                arrival = { kind = \"open\", rate = 100 }\nstop = { time = \"600s\" }\n";
+    for (options, makes_frames) in [(["--dashboard"].as_slice(), false), (&["--dashboard", "--serve"], true)]
+    {
+        let folder = support::TempDir::new("piped");
+        let mut command = support::experiment(&folder, text);
+        let mut run = command.args(options).env("TERM", "xterm").stdin(Stdio::null()).stdout(Stdio::null());
+        run = run.stderr(Stdio::piped());
+        let run = support::Running(run.spawn().expect("brunt"));
+        support::eventually("the run is on its way", 60, || folder.join("results/summary.json").exists());
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", run.0.id())).expect("it runs").flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        let names: Vec<String> = names.map(|name| name.trim().to_string()).collect();
+        assert_eq!(names.iter().any(|name| name == "live feed"), makes_frames, "{options:?}: {names:?}");
+    }
+}
+
 /// Who wants no colours gets none, and who has no UTF-8 gets ASCII.
 #[test]
 fn no_colours_and_ascii() {

@@ -102,6 +102,17 @@ fn found(capture: &Path, keeps: impl Fn(usize) -> bool) -> Result<FoundOperation
     Ok(found)
 }
 
+/// Writes a capture without the packets that a tap loses; which of its packets were kept.
+pub fn write_lossy(from: &Path, to: &Path, share: f64, seed: u64) -> Result<Vec<bool>, BenchError> {
+    let (mut loss, mut kept) = (Loss::new(seed, share), Vec::new());
+    write_packets(from, to, |_, _| {
+        let keeps = loss.keeps();
+        kept.push(keeps);
+        if keeps { Keep::Yes } else { Keep::No }
+    })?;
+    Ok(kept)
+}
+
 /// A capture without the packets that were lost.
 struct Lossy {
     path: std::path::PathBuf,
@@ -121,12 +132,7 @@ impl Lossy {
         scratch: &Scratch,
     ) -> Result<Lossy, BenchError> {
         let (path, part_path) = (scratch.join("lossy.pcap"), scratch.join("lossy-part.pcap"));
-        let mut loss = Loss::new(seed, share);
-        let mut kept = Vec::with_capacity(subject.packets as usize);
-        write_packets(&subject.path, &path, |_, _| {
-            kept.push(loss.keeps());
-            if *kept.last().expect("just pushed") { Keep::Yes } else { Keep::No }
-        })?;
+        let kept = write_lossy(&subject.path, &path, share, seed)?;
         let (mut bytes, mut part_end) = (0, 0);
         write_packets(&subject.path, &part_path, |index, packet| {
             let keep = match kept[index as usize] {

@@ -4,6 +4,7 @@
 
 mod compose;
 mod loss;
+mod make;
 mod messages;
 mod over_time;
 mod programs;
@@ -50,6 +51,9 @@ pub struct CaptureBench {
     /// Seed of what is removed
     pub seed: u64,
 
+    /// Only write the captures into this folder, and those without the packets of `loss`, and keep them
+    pub make: Option<PathBuf>,
+
     /// Send the file out of this interface instead. Best one of a network namespace made for this.
     pub replay: Option<String>,
 
@@ -79,6 +83,9 @@ impl CaptureBench {
         if let Some(wrong) = self.loss.iter().flatten().find(|share| !(0.0..100.0).contains(*share)) {
             return Err(BenchError::usage(format!("--loss is in percent of the packets, not {wrong}")));
         }
+        if let Some(folder) = &self.make {
+            return make::run(&self, folder, output);
+        }
         let scratch = Scratch::new(self.folder.as_deref(), "capture")?;
         let subjects = self.subjects(&scratch, output)?;
         let rounds = if self.quick { 1 } else { self.rounds };
@@ -98,7 +105,7 @@ impl CaptureBench {
         if self.files.is_empty() {
             let made = Made::ALL.iter().map(|made| {
                 output.note(format_args!("making a capture: {}", made.name));
-                made.subject(scratch, self.quick)
+                made.subject(scratch.path(), self.quick)
             });
             return made.collect();
         }

@@ -221,19 +221,8 @@ fn intervals(seen: &[Seen]) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::console::Unread;
     use crate::scratch::Scratch;
-
-    /// A console that nobody reads.
-    struct Silent;
-
-    impl Console for Silent {
-        fn print_line(&self, _: &dyn std::fmt::Display) {}
-        fn print_note(&self, _: &dyn std::fmt::Display) {}
-        fn print_object(&self, _: &Value) {}
-        fn is_interrupted(&self) -> bool {
-            false
-        }
-    }
 
     /// Losses come in their turns and nowhere else, with a stretch of the same length around each.
     #[test]
@@ -250,7 +239,7 @@ mod tests {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/nfs3-small.pcap.zst");
         let scratch = Scratch::new(None, "over-time").unwrap();
         let subject = SubjectCapture::of_file(std::path::Path::new(file), &scratch).unwrap();
-        let figures = run(&subject, &[1.0], 1, &Silent).unwrap();
+        let figures = run(&subject, &[1.0], 1, &Unread).unwrap();
         let turns = figures["turns"].as_array().unwrap();
         assert_eq!(turns.len(), 3, "{turns:?}");
         let intervals = figures["intervals"].as_array().unwrap();

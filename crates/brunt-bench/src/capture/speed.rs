@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::programs::{Program, ProgramRun};
 use super::subject::{MEMORY_BYTES_MAX, SubjectCapture};
-use crate::sample::median;
+use crate::sample::{extremes, median};
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
@@ -141,8 +141,7 @@ fn print(
     let mut rows = Vec::new();
     for contestant in contestants {
         let rates: Vec<f64> = contestant.runs.iter().map(|run| contestant.gbit(run)).collect();
-        let (least, most) =
-            rates.iter().fold((f64::MAX, 0.0_f64), |(a, b), rate| (a.min(*rate), b.max(*rate)));
+        let (least, most) = extremes(&rates);
         let (wall, cpu) =
             (|run: &ProgramRun| run.wall.as_secs_f64(), |run: &ProgramRun| run.cpu.as_secs_f64());
         let by_cpu = contestant.median(|run| contestant.gbit_per_cpu_s(run));

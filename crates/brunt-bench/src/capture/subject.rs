@@ -228,9 +228,9 @@ impl Made {
         },
     ];
 
-    /// Makes it; a tenth of it for a look.
-    pub fn subject(&self, scratch: &Scratch, quick: bool) -> Result<SubjectCapture, BenchError> {
-        let path = scratch.join(&format!(
+    /// Makes it in a folder; a tenth of it for a look.
+    pub fn subject(&self, folder: &Path, quick: bool) -> Result<SubjectCapture, BenchError> {
+        let path = folder.join(format!(
             "{}-{}.pcap",
             match self.load {
                 CaptureContent::Large => "large",

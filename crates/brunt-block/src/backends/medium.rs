@@ -12,6 +12,7 @@ use brunt_core::random::Random;
 use brunt_core::units::format_size;
 
 use super::file::FileOptions;
+use super::whole_blocks;
 use crate::Buf;
 use crate::open::{Foreseen, OpenError};
 
@@ -130,15 +131,12 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     if block_bytes < smallest {
         return Err(too_small(path, block_bytes, smallest, direct && !block_device));
     }
-    let whole = size_bytes / u64::from(block_bytes) * u64::from(block_bytes);
+    let whole = whole_blocks(size_bytes, block_bytes, &mut notes);
     if whole == 0 {
         return Err(OpenError::Refused(format!(
             "{} has {size_bytes} bytes, less than one block of {block_bytes}; size=1GiB&create=yes makes a file",
             path.display()
         )));
-    }
-    if whole != size_bytes {
-        notes.push(format!("the last {} bytes are less than a block and are left out", size_bytes - whole));
     }
     let physical_block_bytes = match block_device {
         true => ioctl_i32(&file, libc::BLKPBSZGET).map_or(logical, |bytes| bytes as u32),

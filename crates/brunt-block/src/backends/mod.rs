@@ -18,12 +18,12 @@ use crate::{DeviceError, DeviceInfo, Op, Request};
 
 /// What the backends without a medium below them have in common. The size is cut to whole blocks.
 fn inline_info(size_bytes: u64, block_bytes: u32) -> DeviceInfo {
-    let left_out = size_bytes % u64::from(block_bytes);
-    let note = format!("the last {left_out} bytes are less than a block and are left out");
+    let mut notes = Vec::new();
+    let size_bytes = whole_blocks(size_bytes, block_bytes, &mut notes);
     DeviceInfo {
         name: String::new(),
         block_bytes,
-        size_bytes: size_bytes - left_out,
+        size_bytes,
         physical_block_bytes: block_bytes.max(4096),
         buffer_align: 1,
         transfer_bytes_max: TRANSFER_BYTES_MAX,
@@ -31,8 +31,17 @@ fn inline_info(size_bytes: u64, block_bytes: u32) -> DeviceInfo {
         volatile_cache: false,
         unmap: false,
         facts: Vec::new(),
-        notes: if left_out == 0 { Vec::new() } else { vec![note] },
+        notes,
     }
+}
+
+/// A size cut to whole blocks; what is left out is noted.
+pub fn whole_blocks(size_bytes: u64, block_bytes: u32, notes: &mut Vec<String>) -> u64 {
+    let left_out = size_bytes % u64::from(block_bytes);
+    if left_out > 0 {
+        notes.push(format!("the last {left_out} bytes are less than a block and are left out"));
+    }
+    size_bytes - left_out
 }
 
 /// The argument of backends that have no medium: a size of at least one block.
@@ -54,8 +63,11 @@ fn foresee(size: &str, options: &mut UrlOptions) -> Result<Option<Foreseen>, Ope
 pub const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 
 /// Whether a request lies in the device, in whole blocks, with a buffer that holds it.
+///
+/// # Errors
+/// It does not, or would write to a device that refuses writes.
 #[inline]
-pub(crate) fn in_range(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
+pub fn in_range(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
     in_size(info, info.size_bytes, request)
 }
 

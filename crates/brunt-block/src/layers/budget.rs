@@ -23,6 +23,8 @@ pub const ENTRY: LayerEntry = LayerEntry {
         let budget = Arc::new(Budget { left: AtomicU64::new(left), refused: AtomicU64::new(0) });
         Ok(Arc::new(BudgetBackend { inner, budget }))
     },
+    foresee: None,
+    file: None,
 };
 
 #[derive(Debug)]

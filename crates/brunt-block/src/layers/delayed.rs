@@ -38,6 +38,8 @@ pub const ENTRY: LayerEntry = LayerEntry {
     help: "adds a service time: const:TIME, uniform:TIME-TIME, exp:MEAN or lognormal:MEAN,sigma=S; then ,servers=N ,shared ,seed=N; or that of a disk, by position: disk:RATE-RATE; then ,seek=TIME-TIME ,rpm=N ,zones=N ,seed=N",
     example: "const:100us",
     wrap: |inner, value| Ok(Arc::new(DelayedBackend::new(inner, parse(value)?, Clock::Monotonic))),
+    foresee: None,
+    file: None,
 };
 
 /// How long the service of one request takes.

@@ -7,3 +7,4 @@ pub mod delayed;
 pub mod disk;
 pub mod fault;
 pub mod retry;
+pub mod stics;

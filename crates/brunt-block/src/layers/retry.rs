@@ -32,6 +32,8 @@ pub const ENTRY: LayerEntry = LayerEntry {
            ,off (until turned on), ,name=NAME",
     example: "5,delay=100us",
     wrap: |inner, value| Ok(Arc::new(parse(inner, value)?)),
+    foresee: None,
+    file: None,
 };
 
 fn parse(inner: Arc<dyn Backend>, text: &str) -> Result<RetryBackend, OpenError> {

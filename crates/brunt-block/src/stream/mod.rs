@@ -1,4 +1,4 @@
-//! A TCP connection on a ring, made for protocols that frame bulk data: sends chains of borrowed
+//! A connection on a ring, TCP or of the Unix domain, made for protocols that frame bulk data: sends chains of borrowed
 //! segments in one vectored call, receives headers into one buffer and payloads straight to
 //! where they belong. Both ends of iSCSI stand on it. It knows no protocol.
 //!
@@ -9,7 +9,7 @@
 mod send;
 
 use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use io_uring::{opcode, types};
 
 use crate::buffer::Buf;
 use crate::ring::{Port, Ring};
+use crate::socket::Socket;
 use crate::sparse::SparseMemory;
 pub use send::Lent;
 use send::{Batch, LentSlot};
@@ -27,6 +28,9 @@ const TAIL_BYTES: usize = 4096;
 /// A payload of which less is missing than this is no long one: behind its rest as much is received as
 /// there is room for, because a receive costs more than copying so little.
 const LONG_BYTES_MIN: usize = 16 << 10;
+/// A payload of which so much is still to come is received where it belongs; less is copied, which costs less than a
+/// separate receive.
+pub const PLACE_BYTES_MIN: usize = 16 << 10;
 /// Payload to throw away goes through a buffer of this size.
 const DISCARD_BYTES: usize = 256 << 10;
 
@@ -58,7 +62,7 @@ pub struct StreamEvent {
 /// A connection. Dropping it closes it, after the kernel has let go of its buffers.
 pub struct Stream {
     port: Port,
-    socket: TcpStream,
+    socket: Socket,
     target: Target,
     rx: Buf,
     rx_start: usize,
@@ -102,7 +106,8 @@ impl Stream {
     ///
     /// # Errors
     /// When the socket's options cannot be set.
-    pub fn new(ring: &Ring, socket: TcpStream, rx_bytes: usize) -> io::Result<Stream> {
+    pub fn new(ring: &Ring, socket: impl Into<Socket>, rx_bytes: usize) -> io::Result<Stream> {
+        let socket = socket.into();
         socket.set_nodelay(true)?;
         socket.set_nonblocking(false)?;
         let fd = socket.as_raw_fd();
@@ -134,7 +139,7 @@ impl Stream {
     }
 
     /// The socket, for its addresses and options.
-    pub fn socket(&self) -> &TcpStream {
+    pub fn socket(&self) -> &Socket {
         &self.socket
     }
 
@@ -157,6 +162,13 @@ impl Stream {
     /// Room for [`Stream::bytes`] in all: what has to be in it whole may not be longer.
     pub fn rx_capacity(&self) -> usize {
         self.rx.len()
+    }
+
+    /// Whether a payload of which `missing` bytes are still to come is better received where it belongs: when they are
+    /// many, or when the message of `total` bytes, its headers with it, does not fit the receive buffer whole.
+    #[inline]
+    pub fn wants_place(&self, missing: usize, total: usize) -> bool {
+        missing >= PLACE_BYTES_MIN || total > self.rx_capacity()
     }
 
     /// Steps over the first `count` bytes.

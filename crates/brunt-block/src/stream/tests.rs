@@ -4,7 +4,8 @@ use super::*;
 use crate::RingConfig;
 use brunt_core::Nanos;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -164,5 +165,41 @@ fn dropped_in_flight() {
         ring.enter(Nanos(0)).unwrap();
         drop(stream);
         drop(client);
+    }
+}
+
+/// A Unix socket carries both directions as TCP does.
+#[test]
+fn unix_sockets() {
+    let ring = Ring::new(RingConfig::default()).unwrap();
+    let (mut far, near) = UnixStream::pair().unwrap();
+    let mut stream = Stream::new(&ring, near, 64 << 10).unwrap();
+    let data = pattern(50_000);
+    far.write_all(&data).unwrap();
+    let mut buf = ring.pool().take(data.len());
+    buf.fill(0);
+    stream.place(PayloadPlace::Buf(buf), 0, data.len());
+    let placed = loop {
+        stream.arm();
+        ring.enter(Nanos::MAX).unwrap();
+        stream.poll();
+        if let Some(PayloadPlace::Buf(buf)) = stream.take_placed() {
+            break buf;
+        }
+    };
+    assert_eq!(placed[..], data[..]);
+    stream.push_buf(placed, 0, 1000);
+    while stream.queued_bytes() > 0 {
+        stream.flush();
+        ring.enter(Nanos::MAX).unwrap();
+        stream.poll();
+    }
+    let mut back = [0; 1000];
+    far.read_exact(&mut back).unwrap();
+    assert_eq!(back[..], data[..1000]);
+    drop(far);
+    while !stream.poll().ended {
+        stream.arm();
+        ring.enter(Nanos::MAX).unwrap();
     }
 }

@@ -69,8 +69,9 @@ impl TryFrom<Stored> for Latency {
     }
 }
 
+/// The bucket of a latency. Stored in traces: it stays as it is.
 #[inline(always)]
-fn bucket(ns: u64) -> usize {
+pub(crate) fn bucket(ns: u64) -> usize {
     let units = ns >> UNIT_SHIFT;
     if units < STEPS as u64 {
         return units as usize;

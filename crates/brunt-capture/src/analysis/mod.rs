@@ -27,6 +27,7 @@ pub use event::OperationEvent;
 pub use glance::{Analysed, CaptureGlance, OperationGlance};
 pub use histogram::OperationLatency;
 pub use hot::HotLoad;
+pub(crate) use latency::bucket as latency_bucket;
 pub use latency::{Latency, Quantiles};
 pub use report::{Finding, Report};
 pub use table::ANALYSES;

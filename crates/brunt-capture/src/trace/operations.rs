@@ -13,6 +13,11 @@ pub const OPERATIONS: Table = Table {
     doc: "One row for each request with its reply, in the order of completion. Fields that only some protocols or operations have are in the other tables.",
     columns: &[
         Column::int("record_id", "Number of the request, in order of appearance."),
+        Column::int(
+            "completion_id",
+            "Number of the request, in order of completion: that of the rows of one parser.",
+        )
+        .coded(Coding::Delta),
         Column::text("protocol", "Its protocol: `NFSv3`, `NFSv4`, `MOUNT`, or `RPC` for other programs."),
         Column::text("operation", "Name of the operation; for an NFSv4 compound, of its main operation."),
         Column::int("flow", "The request's flow: its source is the client, its destination the server."),
@@ -75,16 +80,18 @@ impl Tabled for OperationsTable {
 /// The operations of a pipeline.
 pub struct Operations {
     table: Handle<OperationsTable>,
+    completed: u64,
 }
 
 impl Operations {
     pub fn register(registry: &mut Registry) -> Operations {
-        Operations { table: registry.add() }
+        Operations { table: registry.add(), completed: 0 }
     }
 
     #[inline]
     pub fn record(&mut self, operation: &Operation<'_>, flow: i64, common: &mut Common) {
-        let id = common.number(operation.record_id);
+        let (id, completion) = (common.number(operation.record_id), common.number(self.completed));
+        self.completed += 1;
         let file = operation.summary.file.map(|file| common.hide.file(file));
         let direction = operation.summary.direction.map(|direction| match direction {
             TransferDirection::Read => 0,
@@ -98,6 +105,7 @@ impl Operations {
             .rows
             .line(self.table)
             .int(id)
+            .int(completion)
             .int((OperationKind::COUNT + operation.summary.protocol.index()) as i64)
             .int(operation.summary.kind.index() as i64)
             .int(flow)

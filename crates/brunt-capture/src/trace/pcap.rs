@@ -1,7 +1,11 @@
-//! The packets themselves as files that every packet tool reads: classic pcap with nanoseconds.
+//! The packets themselves as files that every packet tool reads: classic pcap with nanoseconds, or pcapng where a packet is to
+//! say by which interface it came.
 //! `brunt capture --pcap` writes them, batch by batch, or through their own thread ([`PacketLane`]) so
 //! that a slow disk does not hold up the parsers. The one rule: a file has one kind of link; a packet of
 //! another kind ends it with an error instead of being written wrong.
+
+mod blocks;
+mod feed;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -20,6 +24,8 @@ use serde::Serialize;
 use super::store::{OnFull, OnLag, RETRY, Stop, Tell};
 use crate::ledger::Ledger;
 use crate::parcel::Parcel;
+
+pub use feed::PacketFeed;
 
 /// Times in nanoseconds, in this machine's byte order.
 const MAGIC: u32 = 0xa1b2_3c4d;
@@ -42,6 +48,9 @@ pub struct PcapOptions {
     pub keep_bytes: Option<u64>,
     /// Bytes of a packet that are captured at most: what a file's header says.
     pub snap_bytes: u32,
+    /// Names of the interfaces that packets come by, which number them from 0: the files are pcapng. None: classic pcap, which
+    /// does not know them.
+    pub interfaces: Vec<String>,
     /// When the disk is full.
     pub on_full: OnFull,
     /// Takes what the user should know.
@@ -59,10 +68,18 @@ impl PcapOptions {
             age_max: None,
             keep_bytes: None,
             snap_bytes: PACKET_BYTES_MAX,
+            interfaces: Vec::new(),
             on_full: OnFull::default(),
             tell: Arc::new(|_| {}),
             stop: Arc::new(|| false),
         }
+    }
+
+    /// What a packet takes in a file.
+    fn stored_bytes(&self, packet: &CapturedPacket<'_>) -> u64 {
+        let bytes = packet.bytes.len();
+        (if self.interfaces.is_empty() { PACKET_HEADER_BYTES + bytes } else { blocks::packet_bytes(bytes) })
+            as u64
     }
 
     fn path_of(&self, number: u64) -> PathBuf {
@@ -127,9 +144,13 @@ impl OpenFile {
         words.into_iter().for_each(|word| self.buffer.extend_from_slice(&word.to_ne_bytes()));
     }
 
-    fn begin(&mut self, link: LinkType, first_ns: u64, snap_bytes: u32) {
+    fn begin(&mut self, link: LinkType, first_ns: u64, options: &PcapOptions) {
+        let snap_bytes = options.snap_bytes.min(PACKET_BYTES_MAX);
         let version = 2u32 | 4 << 16;
-        self.words([MAGIC, version, 0, 0, snap_bytes.min(PACKET_BYTES_MAX), link.number()]);
+        match options.interfaces.is_empty() {
+            true => self.words([MAGIC, version, 0, 0, snap_bytes, link.number()]),
+            false => blocks::begin(&mut self.buffer, link, snap_bytes, &options.interfaces),
+        }
         (self.link, self.first_ns) = (Some(link), first_ns);
     }
 
@@ -153,7 +174,7 @@ impl PacketFiles {
     /// # Errors
     /// It is there already, or cannot be made.
     pub fn create(options: PcapOptions) -> io::Result<PacketFiles> {
-        let room = BUFFER_BYTES + PACKET_BYTES_MAX as usize + PACKET_HEADER_BYTES;
+        let room = BUFFER_BYTES + blocks::packet_bytes(PACKET_BYTES_MAX as usize);
         let open = OpenFile::create(options.path_of(0), Vec::with_capacity(room))?;
         let summary = PcapSummary { files: 1, ..PcapSummary::default() };
         Ok(PacketFiles { options, open, number: 0, closed: VecDeque::new(), summary })
@@ -173,11 +194,17 @@ impl PacketFiles {
                 let what = format!("packets of {link:?} and {:?} do not go into one pcap file", packet.link);
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
             }
-            None => self.open.begin(packet.link, packet.time_ns, self.options.snap_bytes),
+            None => self.open.begin(packet.link, packet.time_ns, &self.options),
         }
-        let (seconds, nanoseconds) = (packet.time_ns / 1_000_000_000, packet.time_ns % 1_000_000_000);
-        self.open.words([seconds as u32, nanoseconds as u32, packet.bytes.len() as u32, packet.wire_len]);
-        self.open.buffer.extend_from_slice(packet.bytes);
+        let CapturedPacket { time_ns, wire_len, interface, bytes, .. } = *packet;
+        if self.options.interfaces.is_empty() {
+            let (seconds, nanoseconds) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
+            self.open.words([seconds as u32, nanoseconds as u32, bytes.len() as u32, wire_len]);
+            self.open.buffer.extend_from_slice(bytes);
+        } else {
+            assert!((interface as usize) < self.options.interfaces.len(), "all interfaces were named");
+            blocks::packet(&mut self.open.buffer, interface, time_ns, wire_len, bytes);
+        }
         self.open.buffered += 1;
         self.summary.packets += 1;
         if self.open.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
@@ -186,7 +213,7 @@ impl PacketFiles {
     /// Whether another file has to be begun for a packet.
     fn is_over(&self, packet: &CapturedPacket<'_>) -> bool {
         let OpenFile { link, first_ns, .. } = &self.open;
-        let more = (packet.bytes.len() + PACKET_HEADER_BYTES) as u64;
+        let more = self.options.stored_bytes(packet);
         // A file has a packet at least, whatever it is asked to be.
         self.open.bytes() > FILE_HEADER_BYTES as u64
             && link.is_some()
@@ -258,7 +285,7 @@ impl PacketFiles {
     pub fn finish(mut self) -> (PcapSummary, Option<io::Error>) {
         if self.open.link.is_none() {
             // A file without a header is none.
-            self.open.begin(LinkType::Ethernet, 0, self.options.snap_bytes);
+            self.open.begin(LinkType::Ethernet, 0, &self.options);
         }
         let error = self.flush().err();
         self.summary.packets -= self.open.buffered;
@@ -271,6 +298,7 @@ impl PacketFiles {
 /// What lane, taps and user know of one another.
 #[derive(Debug, Default)]
 struct LaneState {
+    packets_written: AtomicU64,
     packets_lost: AtomicU64,
     failed: AtomicBool,
 }
@@ -314,6 +342,12 @@ impl PcapStatus {
     /// Whether writing has ended with an error; [`PacketLane::finish`] says with which.
     pub fn has_failed(&self) -> bool {
         self.0.failed.load(Ordering::Acquire)
+    }
+
+    /// Packets that were written so far, and those for which there was no room.
+    pub fn packets(&self) -> (u64, u64) {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (of(&self.0.packets_written), of(&self.0.packets_lost))
     }
 }
 
@@ -374,6 +408,7 @@ fn write_parcels(
                 // Those in the buffer count for themselves.
                 let refused = parcel.total() as u64 - (files.summary.packets - before);
                 state.packets_lost.fetch_add(refused, Ordering::Relaxed);
+                state.packets_written.store(files.summary.packets, Ordering::Relaxed);
                 result
             }
             // Whoever looks at the file meanwhile finds what there is.
@@ -438,6 +473,36 @@ mod tests {
         let expected = |wire_len, bytes: &[u8]| (5_000_000_007, wire_len, LinkType::Ethernet, bytes.to_vec());
         assert_eq!(read(&path), [expected(60, b"abc"), expected(1, b"x")]);
         assert!(PacketFiles::create(PcapOptions::new(path)).is_err(), "a file that is there stays");
+    }
+
+    /// With interfaces that have names the file says of each packet by which it came, and is read by our reader.
+    #[test]
+    fn interfaces_are_kept() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("a.pcapng");
+        let interfaces = vec!["eth0".to_string(), "eth1".to_string()];
+        let options = PcapOptions { interfaces, ..PcapOptions::new(path.clone()) };
+        let mut files = PacketFiles::create(options).unwrap();
+        let time = |number: u64| 1_764_000_000_000_000_007 + number;
+        for number in 0..10u32 {
+            let bytes = vec![number as u8; 60 + number as usize];
+            let packet = packet(time(number.into()), LinkType::Ethernet, 90, &bytes);
+            files.write(&CapturedPacket { interface: number % 2, ..packet }).unwrap();
+        }
+        let (summary, error) = files.finish();
+        assert!(error.is_none());
+        assert_eq!(summary.bytes, std::fs::metadata(&path).unwrap().len());
+        let mut source = FileSource::open(&path).unwrap();
+        let (mut batch, mut seen) = (PacketBatch::default(), 0u32);
+        while source.fill(&mut batch).unwrap() {
+            for found in batch.packets() {
+                assert_eq!((found.time_ns, found.wire_len), (time(seen.into()), 90));
+                assert_eq!((found.interface, found.link), (seen % 2, LinkType::Ethernet));
+                assert_eq!(found.bytes, vec![seen as u8; 60 + seen as usize]);
+                seen += 1;
+            }
+        }
+        assert_eq!((seen, source.cut_bytes()), (10, 0));
     }
 
     /// Files end by size and by time, none is larger than told, a budget keeps the newest, and no

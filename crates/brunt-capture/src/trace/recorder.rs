@@ -14,6 +14,7 @@ use super::checksums::Checksums;
 use super::common::Common;
 use super::files::Files;
 use super::flows::Flows;
+use super::latencies::LatencyHistograms;
 use super::operations::Operations;
 use super::packets::Packets;
 use super::pseudonyms::Pseudonyms;
@@ -81,6 +82,7 @@ struct Groups {
     checksums: Checksums,
     operations: Operations,
     flows: Flows,
+    latencies: LatencyHistograms,
     files: Files,
     statistics: Statistics,
     protocols: ProtocolTables,
@@ -93,6 +95,7 @@ impl Groups {
             checksums: Checksums::register(registry),
             operations: Operations::register(registry),
             flows: Flows::register(registry),
+            latencies: LatencyHistograms::register(registry),
             files: Files::register(registry),
             protocols: ProtocolTables::register(registry),
             statistics: Statistics::register(registry),
@@ -215,7 +218,10 @@ impl TraceRecorder {
         mut recorders: Vec<TraceRecorder>,
         ledger: &mut Ledger,
     ) -> (TraceSummary, Option<LakeError>) {
-        recorders.iter_mut().for_each(TraceRecorder::send_all);
+        for recorder in &mut recorders {
+            recorder.groups.latencies.write(&mut recorder.common);
+            recorder.send_all();
+        }
         let mut writers: Vec<Vec<TableWriter>> =
             recorders.iter_mut().flat_map(|recorder| recorder.lanes.iter_mut().map(Lane::finish)).collect();
         let shared = Arc::clone(&recorders[0].shared);
@@ -271,6 +277,7 @@ impl TraceRecorder {
     /// What was told before may be deleted: whatever the rows from now on refer to is told again.
     #[cold]
     fn begin_generation(&mut self) {
+        self.groups.latencies.write(&mut self.common);
         self.send_all();
         self.generation = self.shared.generation();
         self.groups.flows.forget();
@@ -295,6 +302,7 @@ impl Sink for TraceRecorder {
         let transport = if peers.transport == Transport::Tcp { TCP } else { UDP };
         let flow = groups.flows.number(peers.client, peers.server, transport, common);
         groups.operations.record(operation, flow, common);
+        groups.latencies.record(operation, common);
         groups.protocols.record(operation, &mut groups.files, common);
     }
 
@@ -319,6 +327,7 @@ impl Sink for TraceRecorder {
 
     fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {
         self.now_ns = now_ns;
+        self.groups.latencies.on_time(now_ns, &mut self.common);
         if self.statistics_ns.is_some_and(|due| now_ns >= due) {
             self.statistics_ns = Some(now_ns + STATISTICS_NS);
             self.tell_statistics(now_ns, ledger);

@@ -2,7 +2,7 @@
 //! were, in their order, so that the same findings come out. The one rule: what a trace does not
 //! have any more (parts deleted to save room, rows lost, parts that are damaged) is reported, not made up.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -35,6 +35,23 @@ pub enum ReplayError {
         found: i64,
         /// What wrote it.
         program: String,
+    },
+    /// Several versions wrote it.
+    #[error(
+        "{folder} has parts of version {one} (by {one_program}) and of version {other} (by {other_program}): keep the \
+         traces of different versions in folders of their own"
+    )]
+    Mixed {
+        /// Where it is.
+        folder: String,
+        /// The one version.
+        one: i64,
+        /// What wrote that.
+        one_program: String,
+        /// The other version.
+        other: i64,
+        /// What wrote that.
+        other_program: String,
     },
     /// A table cannot be read.
     #[error(transparent)]
@@ -109,26 +126,52 @@ pub fn is_trace(folder: &Path) -> bool {
     reader::parts(folder, &tables::NOTES).is_ok_and(|parts| !parts.is_empty())
 }
 
+/// What a trace says of itself.
+#[derive(Debug)]
+pub struct TraceNotes {
+    /// Whether names, addresses and ids are pseudonyms.
+    pub is_anonymous: bool,
+    /// Parts of the table that says so and cannot be read.
+    pub damaged: Vec<LakeError>,
+}
+
+/// Reads what a trace says of itself.
+///
+/// # Errors
+/// The folder holds none, or another version wrote it or a part of it.
+pub fn notes(folder: &Path) -> Result<TraceNotes, ReplayError> {
+    if !is_trace(folder) {
+        return Err(ReplayError::NoTrace(folder.display().to_string()));
+    }
+    let (mut versions, mut is_anonymous) = (BTreeMap::new(), false);
+    let damaged = read_table(folder, &tables::NOTES, |batch| {
+        let rows = batch.ints("version").iter().zip(batch.texts("program"));
+        versions.extend(rows.map(|(version, program)| (*version, program.to_string())));
+        is_anonymous |= batch.bools("anonymous").contains(&true);
+    })?;
+    let mut versions = versions.into_iter();
+    match (versions.next(), versions.next()) {
+        (Some((one, one_program)), Some((other, other_program))) => {
+            let folder = folder.display().to_string();
+            Err(ReplayError::Mixed { folder, one, one_program, other, other_program })
+        }
+        (Some((found, program)), None) if found != tables::VERSION => {
+            Err(ReplayError::Version { found, program })
+        }
+        _ => Ok(TraceNotes { is_anonymous, damaged }),
+    }
+}
+
 /// Runs a trace through the analyses.
 ///
 /// # Errors
 /// The folder holds none, or one that cannot be read.
 pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
-    if !is_trace(folder) {
-        return Err(ReplayError::NoTrace(folder.display().to_string()));
-    }
-    let (mut version, mut anonymous, mut program) = (tables::VERSION, false, String::new());
+    let TraceNotes { is_anonymous, damaged } = notes(folder)?;
     let mut source = Source { folder, damaged: BTreeSet::new() };
-    source.read(&tables::NOTES, |batch| {
-        version = batch.ints("version").first().copied().unwrap_or(version);
-        anonymous = batch.bools("anonymous").first().copied().unwrap_or(false);
-        program = batch.texts("program").next().unwrap_or_default().to_string();
-    })?;
-    if version != tables::VERSION {
-        return Err(ReplayError::Version { found: version, program });
-    }
+    source.note(&damaged);
     let mut notes = missing_parts(folder)?;
-    if anonymous {
+    if is_anonymous {
         notes.push("names, addresses and ids are pseudonyms".into());
     }
     let ledger = statistics(&mut source)?;

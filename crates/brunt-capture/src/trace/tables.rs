@@ -1,7 +1,8 @@
 //! The tables of a trace: what `docs/trace.md` shows and the files hold. Each is described beside the code
 //! that fills it; here they are together for readers ([`super::replay`], tests, the documentation).
 //!
-//! The one rule: nothing is stored twice. `record_id` links what belongs to an operation, `flow` says who
+//! The one rule: nothing is stored twice, but for `latency_histograms`, which still adds up where `operations` has
+//! become too many rows to read. `record_id` links what belongs to an operation, `flow` says who
 //! spoke to whom, `file` stands for a server's handle.
 
 use brunt_lake::Table;
@@ -9,6 +10,7 @@ use brunt_lake::Table;
 pub use super::checksums::CHECKSUMS;
 pub use super::files::{HANDLES, NAMES};
 pub use super::flows::FLOWS;
+pub use super::latencies::LATENCY_HISTOGRAMS;
 pub use super::operations::OPERATIONS;
 pub use super::packets::PACKETS;
 pub use super::statistics::{NOTES, STATISTICS, VERSION};

@@ -38,7 +38,10 @@ impl Draft<'_> {
         };
         let length = length_from(start);
         let is_own = self.has_own_file();
-        if length.is_none() && (is_own || engine == Engine::Null) && engine != Engine::Iscsi {
+        if length.is_none()
+            && (is_own || engine == Engine::Null)
+            && !matches!(engine, Engine::Iscsi | Engine::Nbd)
+        {
             let cause = Cause::NoSize { job: self.job.name.clone() };
             return Err(cause.at(self.job.location.clone()));
         }
@@ -68,7 +71,7 @@ impl Draft<'_> {
         // Copies that share a file have one target, which is as large as the last of them needs.
         let last = start_of(if has_files { copy } else { copies - 1 });
         let end = length_from(last).map(|length| last.saturating_add(length.saturating_mul(files)));
-        Ok(self.url(engine, copy, file.map(|file| file.saturating_mul(files)).max(end), workload))
+        self.url(engine, copy, file.map(|file| file.saturating_mul(files)).max(end), workload)
     }
 
     /// A size in bytes. All of the device is none; another share of it cannot be said. Zones are those of `zonesize`.
@@ -144,11 +147,21 @@ impl Draft<'_> {
         Ok(stop)
     }
 
-    fn url(&mut self, engine: Engine, copy: u32, size: Option<u64>, workload: &Workload) -> String {
+    fn url(
+        &mut self,
+        engine: Engine,
+        copy: u32,
+        size: Option<u64>,
+        workload: &Workload,
+    ) -> Result<String, FioError> {
         let size = size.map(|size| size.next_multiple_of(BLOCK_BYTES));
+        if engine != Engine::Nbd && self.text("uri").is_some() {
+            self.lose("uri", "only engine nbd has this option");
+        }
         match engine {
-            Engine::Null => return format!("null:{}", Size(size.unwrap_or(BLOCK_BYTES))),
-            Engine::Iscsi => return self.text("filename").unwrap_or_default().replace("\\:", ":"),
+            Engine::Null => return Ok(format!("null:{}", Size(size.unwrap_or(BLOCK_BYTES)))),
+            Engine::Iscsi => return Ok(self.text("filename").unwrap_or_default().replace("\\:", ":")),
+            Engine::Nbd => return self.nbd_uri(workload),
             Engine::Queued | Engine::Synchronous | Engine::Near(_) | Engine::Elsewhere(_) => {}
         }
         let path = self.path(copy);
@@ -157,7 +170,7 @@ impl Draft<'_> {
                 "filename",
                 format!("{path} is neither a file nor a block device: write ioengine=null"),
             );
-            return format!("null:{}", Size(size.unwrap_or(BLOCK_BYTES)));
+            return Ok(format!("null:{}", Size(size.unwrap_or(BLOCK_BYTES))));
         }
         let mut options = Vec::new();
         // "buffered" is the same key the other way round.
@@ -182,7 +195,36 @@ impl Draft<'_> {
             }
         }
         let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
-        if is_device { path + &query } else { format!("file:{path}{query}") }
+        Ok(if is_device { path + &query } else { format!("file:{path}{query}") })
+    }
+
+    /// The export of engine nbd, whose `uri` is a device URL here: both are those of the NBD URI document.
+    fn nbd_uri(&mut self, workload: &Workload) -> Result<String, FioError> {
+        let Some(uri) = self.text("uri").filter(|uri| !uri.is_empty()) else {
+            let cause = Cause::NoUri { job: self.job.name.clone() };
+            return Err(cause.at(self.job.location.clone()));
+        };
+        let scheme = uri.split_once("://").map(|(scheme, _)| scheme);
+        let query = uri.split_once('?').map_or("", |(_, query)| query);
+        match scheme {
+            None => return Err(self.wrong("uri", "an NBD URI such as nbd://host/export")),
+            Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => {}
+            Some(_) => self.lose("uri", "exports are reached by nbd, nbds, nbd+unix and nbds+unix only"),
+        }
+        if query.split('&').any(|option| option.starts_with("tls-psk-file=")) {
+            self.lose("uri", "TLS has certificates (tls-certificates=DIR), not pre-shared keys");
+        }
+        if workload.workers > 1 {
+            self.note(
+                "numjobs",
+                "each worker has its own connection, as in fio, but only to a server that says CAN_MULTI_CONN; \
+                 the option multi_conn=yes in the URL risks it",
+            );
+        }
+        if self.text("sync").is_some_and(|sync| sync != "0" && sync != "none") {
+            self.note("sync", "engine nbd ignores it: no write asks to be stable (FUA)");
+        }
+        Ok(uri.to_string())
     }
 
     fn path(&mut self, copy: u32) -> String {

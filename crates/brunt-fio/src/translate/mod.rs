@@ -41,7 +41,9 @@ pub fn engine_is_here(job: &Job, remarks: &mut Vec<Remark>) -> Result<bool, FioE
     is_set(setting)?;
     let name = setting.value.as_str();
     let (here, why) = match engine(name) {
-        Engine::Queued | Engine::Synchronous | Engine::Null | Engine::Iscsi => return Ok(true),
+        Engine::Queued | Engine::Synchronous | Engine::Null | Engine::Iscsi | Engine::Nbd => {
+            return Ok(true);
+        }
         Engine::Near(what) => {
             (true, format!("engine {name} {what}; here requests to a file or device go through io_uring"))
         }

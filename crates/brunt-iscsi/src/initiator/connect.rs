@@ -6,12 +6,13 @@
 //! sockets. What the network may have lost is attempted again and counted; what the target said is not.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use brunt_block::attempts::{Attempted, GaveUp, in_attempts};
+use brunt_block::dial::{self, DialError, left};
 use brunt_block::table::OpenError;
-use brunt_block::{Buf, BufPool, DeviceError, RefusalKind};
+use brunt_block::{Buf, BufPool, DeviceError, ReconnectError, RefusalKind};
 use brunt_core::{Clock, Nanos};
 use brunt_wire::iscsi::digest;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, padded};
@@ -89,9 +90,8 @@ pub enum ConnectError {
     },
 }
 
-impl ConnectError {
-    /// Whether trying again later may help.
-    pub fn is_transient(&self) -> bool {
+impl ReconnectError for ConnectError {
+    fn is_transient(&self) -> bool {
         match self {
             ConnectError::Login(_, error) => error.is_transient(),
             ConnectError::GaveUp { last, .. } => last.is_transient(),
@@ -99,7 +99,9 @@ impl ConnectError {
             _ => true,
         }
     }
+}
 
+impl ConnectError {
     /// Whether the network may be to blame, so that another attempt at once may do better. What the other side said, it
     /// would say again.
     fn is_of_the_network(&self) -> bool {
@@ -131,16 +133,22 @@ impl From<ConnectError> for OpenError {
 /// See [`ConnectError`].
 pub fn establish(config: &InitiatorConfig, isid: [u8; 6]) -> Result<Established, ConnectError> {
     let deadline = Instant::now() + config.timeout;
-    let once = |time| attempt(config, isid, time, deadline);
-    match in_attempts(config.timeout, ConnectError::is_of_the_network, once) {
-        Ok(Attempted { value, retries, trouble }) => {
-            Ok(Established { retries, trouble: trouble.map(|trouble| trouble.to_string()), ..value })
+    let Attempted { value, retries, trouble } =
+        over_the_network(config.timeout, |time| attempt(config, isid, time, deadline))?;
+    Ok(Established { retries, trouble: trouble.map(|trouble| trouble.to_string()), ..value })
+}
+
+/// Attempts of what the network may lose.
+fn over_the_network<T>(
+    limit: Duration,
+    once: impl FnMut(Duration) -> Result<T, ConnectError>,
+) -> Result<Attempted<T, ConnectError>, ConnectError> {
+    in_attempts(limit, ConnectError::is_of_the_network, once).map_err(|GaveUp { last, attempts, time }| {
+        match attempts {
+            1 => last,
+            _ => ConnectError::GaveUp { attempts, time, last: Box::new(last) },
         }
-        Err(GaveUp { last, attempts: 1, .. }) => Err(last),
-        Err(GaveUp { last, attempts, time }) => {
-            Err(ConnectError::GaveUp { attempts, time, last: Box::new(last) })
-        }
-    }
+    })
 }
 
 /// The same in one attempt, for those who have their own rule for the next one.
@@ -211,20 +219,30 @@ fn attempt(
     Ok(Established { sockets, attachment, facts, retries: 0, trouble: None })
 }
 
-/// The targets behind a portal (SendTargets).
+/// The targets behind a portal (SendTargets), asked for in as many attempts as fit into the configuration's timeout.
 ///
 /// # Errors
 /// See [`ConnectError`].
-pub fn discover(config: &InitiatorConfig) -> Result<Vec<TargetRecord>, ConnectError> {
+pub fn discover(
+    config: &InitiatorConfig,
+) -> Result<Attempted<Vec<TargetRecord>, ConnectError>, ConnectError> {
+    let isid = random_isid();
+    over_the_network(config.timeout, |time| discover_once(config, isid, Instant::now() + time))
+}
+
+fn discover_once(
+    config: &InitiatorConfig,
+    isid: [u8; 6],
+    deadline: Instant,
+) -> Result<Vec<TargetRecord>, ConnectError> {
     let login = LoginConfig {
         initiator_name: config.initiator.clone(),
         target_name: None,
         credentials: config.credentials.clone(),
         target_credentials: config.target_credentials.clone(),
         wishes: config.wishes.clone(),
-        isid: random_isid(),
+        isid,
     };
-    let deadline = Instant::now() + config.timeout;
     let place = ConnectionPlace { cmd_sn: FIRST_CMD_SN, ..ConnectionPlace::default() };
     let (mut wire, logged_in) = log_in(&config.address, &login, &place, deadline)?;
     wire.header_digest = logged_in.params.header_digest;
@@ -287,22 +305,14 @@ struct Wire {
 
 impl Wire {
     fn connect(address: PortalAddress, deadline: Instant) -> Result<Wire, ConnectError> {
-        let resolved = (address.host.as_str(), address.port).to_socket_addrs();
-        let candidates = match resolved {
-            Ok(candidates) => candidates,
-            Err(error) => return Err(ConnectError::Resolve(address, error)),
-        };
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for candidate in candidates {
-            match TcpStream::connect_timeout(&candidate, left(deadline)) {
-                Ok(socket) => {
-                    let _ = socket.set_nodelay(true);
-                    return Ok(Wire { socket, address, deadline, header_digest: false, data_digest: false });
-                }
-                Err(error) => last = error,
+        match dial::tcp(&address.host, address.port, deadline) {
+            Ok(socket) => {
+                let _ = socket.set_nodelay(true);
+                Ok(Wire { socket, address, deadline, header_digest: false, data_digest: false })
             }
+            Err(DialError::Resolve(error)) => Err(ConnectError::Resolve(address, error)),
+            Err(DialError::Connect(error)) => Err(ConnectError::Connect(address, error)),
         }
-        Err(ConnectError::Connect(address, last))
     }
 
     fn login_error(&self, error: LoginError) -> ConnectError {
@@ -382,11 +392,6 @@ impl Wire {
         data.truncate(len);
         Ok((bhs, data))
     }
-}
-
-/// Never zero, which the socket options take for "for ever".
-fn left(deadline: Instant) -> Duration {
-    deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
 }
 
 /// "Resource temporarily unavailable" is how the kernel says that a socket's time is over.

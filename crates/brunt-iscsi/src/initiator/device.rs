@@ -4,24 +4,24 @@
 //! request's buffer, short ones are parsed many at a time out of one receive; all commands that
 //! are ready go out in one vectored send. Nothing is allocated for a request.
 //!
-//! When a session is lost, the policy is: try again at once (or after the target's Time2Wait),
-//! then every 100 ms, doubling to 2 s, for the URL's `reconnect` time; what was not answered
-//! is sent again on the new session. Refusals that time does not heal (a wrong secret) end it at
+//! When a session is lost, it comes back as [`Comeback`] says (first after the target's Time2Wait), for the URL's
+//! `reconnect` time; what was not answered is sent again on the new session. Refusals that time does not heal (a wrong secret) end it at
 //! once. Afterwards every request ends with [`DeviceError::Gone`].
 //!
 //! The one rule: connecting happens on another thread, which hands over sockets; `submit` and
 //! `poll` never wait.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use brunt_block::socket::SocketOptions;
+use brunt_block::stream::PLACE_BYTES_MIN;
 use brunt_block::table::{BackendEntry, Opened, UrlOptions};
 use brunt_block::{
-    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Lent, OpenError, PayloadPlace, Request,
-    Ring, Stream,
+    Backend, Comeback, Completion, Device, DeviceError, DeviceInfo, Health, Lent, OpenError, PayloadPlace,
+    Request, Returning, Ring, Stream, least_busy,
 };
 use brunt_core::{Clock, Nanos};
 use brunt_wire::iscsi::digest;
@@ -39,11 +39,6 @@ use crate::said;
 /// Room for what is received and not placed: a queue of 32 answers of 4 KiB and their headers,
 /// twice, and it stays in the second-level cache.
 const RX_BYTES: usize = 256 << 10;
-/// A payload of which so much is still to come is received where it belongs; less is copied, which
-/// costs less than a separate receive.
-const PLACE_BYTES_MIN: usize = 16 << 10;
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 /// The line for the table of backends.
 pub const ENTRY: BackendEntry = BackendEntry {
@@ -189,13 +184,7 @@ impl Device for InitiatorDevice {
         }
         let now = self.clock.now();
         while let Some(request) = batch.pop_front() {
-            // To the session with the fewest requests; one that is being made again only when all are.
-            let link = self
-                .links
-                .iter_mut()
-                .filter(|link| link.session.room() > 0)
-                .min_by_key(|link| (link.rank(), link.session.outstanding()));
-            let Some(link) = link else {
+            let Some(link) = least_busy(&mut self.links) else {
                 batch.push_front(request);
                 break;
             };
@@ -233,9 +222,9 @@ impl Device for InitiatorDevice {
             let counts = link.session.counts();
             health.retries += counts.replays + counts.unit_attentions + counts.busy;
             health.timeouts += counts.timeouts;
-            health.reconnects += link.reconnects;
+            health.reconnects += link.comeback.reconnects();
             health.connect_retries += link.connect_retries;
-            if let Some(trouble) = &link.trouble {
+            if let Some(trouble) = link.comeback.trouble() {
                 health.trouble = Some(trouble.clone());
             } else if let Some((status, sense)) = counts.last {
                 health.trouble = Some(said::refused(status, sense).to_string());
@@ -257,35 +246,15 @@ struct SessionLink {
     stuck: Vec<u16>,
     /// Requests that came when all was over.
     refused: Vec<Completion>,
-    state: LinkState,
+    comeback: Comeback<Established, ConnectError>,
     ring: Ring,
     config: InitiatorConfig,
-    isid: [u8; 6],
     /// What the LUN was when it was opened.
     facts: Facts,
-    reconnects: u64,
     /// Attempts to log in that failed when it was opened.
     connect_retries: u64,
-    trouble: Option<String>,
     /// Why the first attempts to connect failed, if any did.
     connect_trouble: Option<String>,
-}
-
-enum LinkState {
-    Up,
-    /// A thread is connecting.
-    Connecting {
-        answer: Receiver<Result<Established, ConnectError>>,
-        lost: Nanos,
-        backoff: Duration,
-    },
-    /// The next attempt is due at a time.
-    Waiting {
-        until: Nanos,
-        lost: Nanos,
-        backoff: Duration,
-    },
-    Dead,
 }
 
 struct ConnectionStream {
@@ -333,21 +302,20 @@ impl SessionLink {
             tries: config.tries,
         };
         let facts = initiator.facts.clone();
+        let again = config.clone();
+        let connect = move |limit| connect::establish_once(&again, isid, limit);
         let mut link = SessionLink {
             session: InitiatorSession::new(session_config, facts.clone(), ring.pool().clone()),
             connections: Vec::new(),
             lent: vec![None; depth as usize],
             stuck: Vec::with_capacity(depth as usize),
             refused: Vec::new(),
-            state: LinkState::Dead,
+            comeback: Comeback::up(config.reconnect, config.timeout, ring, connect),
             ring: ring.clone(),
             config,
-            isid,
             facts,
-            reconnects: 0,
             connect_retries: established.retries.into(),
             connect_trouble: established.trouble.clone(),
-            trouble: None,
         };
         let now = Clock::Monotonic.now();
         link.bring_up(established, now).map_err(|error| {
@@ -357,40 +325,8 @@ impl SessionLink {
         Ok(link)
     }
 
-    fn bring_up(&mut self, established: Established, now: Nanos) -> std::io::Result<()> {
-        let Established { sockets, attachment, facts, .. } = established;
-        let mut connections = Vec::with_capacity(sockets.len());
-        for (socket, (_, params, _)) in sockets.into_iter().zip(&attachment.connections) {
-            let stream = Stream::new(&self.ring, socket, RX_BYTES)?;
-            self.config.sockets.apply(stream.socket())?;
-            connections.push(ConnectionStream {
-                stream,
-                state: Receiving::Header,
-                header_digest: params.header_digest,
-                data_digest: params.data_digest,
-            });
-        }
-        self.connections = connections;
-        self.session.attach(attachment, facts, now);
-        self.state = LinkState::Up;
-        // The first receive, so that pings and messages are heard before the first command.
-        for connection in &mut self.connections {
-            connection.stream.arm();
-        }
-        Ok(())
-    }
-
-    /// Which link to prefer: one that works, one that will, none.
-    fn rank(&self) -> u8 {
-        match self.state {
-            LinkState::Up => 0,
-            LinkState::Connecting { .. } | LinkState::Waiting { .. } => 1,
-            LinkState::Dead => 2,
-        }
-    }
-
     fn submit(&mut self, request: Request, now: Nanos) {
-        if matches!(self.state, LinkState::Dead) {
+        if self.comeback.is_dead() {
             let Request { tag, buf, .. } = request;
             self.refused.push(Completion { tag, buf, result: Err(DeviceError::Gone) });
             return;
@@ -402,18 +338,12 @@ impl SessionLink {
         if !self.refused.is_empty() {
             return Nanos(0);
         }
-        let own = match &self.state {
-            LinkState::Up | LinkState::Dead => Nanos::MAX,
-            // The thread wakes the ring; this is for a wake that somebody else consumed.
-            LinkState::Connecting { .. } => Clock::Monotonic.now().after(BACKOFF_MIN),
-            LinkState::Waiting { until, .. } => *until,
-        };
-        own.min(self.session.deadline())
+        self.comeback.deadline().min(self.session.deadline())
     }
 
     /// Everything that is ready goes out.
     fn send(&mut self, now: Nanos) {
-        if !matches!(self.state, LinkState::Up) {
+        if !self.comeback.is_up() {
             return;
         }
         self.session.schedule(now);
@@ -455,15 +385,14 @@ impl SessionLink {
 
     fn poll(&mut self, clock: &Clock, done: &mut Vec<Completion>) {
         done.append(&mut self.refused);
-        match &self.state {
-            LinkState::Up => {}
-            LinkState::Dead => return self.complete(clock.now(), done),
-            LinkState::Connecting { .. } | LinkState::Waiting { .. } => {
-                self.come_back(clock.now());
-                self.complete(clock.now(), done);
-                self.send(clock.now());
-                return;
-            }
+        if self.comeback.is_dead() {
+            return self.complete(clock.now(), done);
+        }
+        if !self.comeback.is_up() {
+            self.come_back(clock.now());
+            self.complete(clock.now(), done);
+            self.send(clock.now());
+            return;
         }
         let now = clock.now();
         let mut trouble = None;
@@ -484,7 +413,7 @@ impl SessionLink {
             if event.ended && self.session.lost().is_none() {
                 let kind = self.connections[number].stream.ended();
                 trouble = Some(match kind {
-                    Some(std::io::ErrorKind::UnexpectedEof) | None => {
+                    Some(io::ErrorKind::UnexpectedEof) | None => {
                         "the target closed the connection".to_string()
                     }
                     Some(kind) => format!("the connection broke: {kind}"),
@@ -546,10 +475,7 @@ impl SessionLink {
                         continue;
                     }
                     match payload {
-                        // What does not fit the receive buffer whole is placed however little is missing.
-                        DataDestination::Task(piece)
-                            if total - bytes.len() >= PLACE_BYTES_MIN || total > stream.rx_capacity() =>
-                        {
+                        DataDestination::Task(piece) if stream.wants_place(total - bytes.len(), total) => {
                             stream.consume(data_offset);
                             let buf = std::mem::take(session.data(piece.task));
                             stream.place(PayloadPlace::Buf(buf), piece.start as u64, piece.len);
@@ -615,7 +541,6 @@ impl SessionLink {
 
     /// Takes all data back from the connections and starts over.
     fn lose(&mut self, why: String, wait: Duration, now: Nanos) {
-        self.trouble = Some(format!("{}: {why}", self.config.name()));
         for connection in &mut self.connections {
             if let (Some(PayloadPlace::Buf(buf)), Receiving::Payload(_, piece)) =
                 (connection.stream.abort(), connection.state)
@@ -631,92 +556,76 @@ impl SessionLink {
         }
         self.connections.clear();
         self.session.detach();
-        if self.config.reconnect.is_zero() {
-            return self.die();
-        }
-        self.state = LinkState::Waiting { until: now.after(wait), lost: now, backoff: BACKOFF_MIN };
-        self.come_back(now);
+        self.start_over(&why, wait, now);
+    }
+}
+
+impl Returning for SessionLink {
+    type Came = Established;
+    type Error = ConnectError;
+
+    fn comeback(&self) -> &Comeback<Established, ConnectError> {
+        &self.comeback
     }
 
-    fn die(&mut self) {
-        self.session.fail_all(DeviceError::Gone);
-        self.state = LinkState::Dead;
+    fn comeback_mut(&mut self) -> &mut Comeback<Established, ConnectError> {
+        &mut self.comeback
     }
 
-    /// The next step towards a new session.
-    fn come_back(&mut self, now: Nanos) {
-        match &self.state {
-            LinkState::Waiting { until, lost, backoff } if now >= *until => {
-                let (lost, backoff) = (*lost, *backoff);
-                let left = lost.after(self.config.reconnect).since(now);
-                if left.is_zero() {
-                    return self.die();
-                }
-                let (sender, answer) = channel();
-                let (config, isid, waker) = (self.config.clone(), self.isid, self.ring.waker());
-                let limit = self.config.timeout.min(left);
-                std::thread::spawn(move || {
-                    // The device may be gone by then; then so is the receiver.
-                    let _ = sender.send(connect::establish_once(&config, isid, limit));
-                    waker.wake();
-                });
-                self.state = LinkState::Connecting { answer, lost, backoff };
-            }
-            LinkState::Connecting { answer, lost, backoff } => {
-                let (lost, backoff) = (*lost, *backoff);
-                let outcome = match answer.try_recv() {
-                    Ok(outcome) => outcome,
-                    Err(TryRecvError::Empty) => return,
-                    Err(TryRecvError::Disconnected) => return self.die(),
-                };
-                match outcome {
-                    Ok(established) => match self.changed(&established.facts) {
-                        None => match self.bring_up(established, now) {
-                            Ok(()) => self.reconnects += 1,
-                            Err(error) => self.retry_later(error.to_string(), now, lost, backoff),
-                        },
-                        Some(what) => {
-                            self.trouble = Some(format!("{}: {what}", self.config.name()));
-                            self.die();
-                        }
-                    },
-                    Err(error) if error.is_transient() => {
-                        self.retry_later(error.to_string(), now, lost, backoff);
-                    }
-                    Err(error) => {
-                        self.trouble = Some(error.to_string());
-                        self.die();
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn retry_later(&mut self, why: String, now: Nanos, lost: Nanos, backoff: Duration) {
-        self.trouble = Some(why);
-        if now >= lost.after(self.config.reconnect) {
-            return self.die();
-        }
-        let until = now.after(backoff);
-        self.state = LinkState::Waiting { until, lost, backoff: (2 * backoff).min(BACKOFF_MAX) };
+    fn name(&self) -> String {
+        self.config.name()
     }
 
     /// What makes a LUN another one than was opened: writing there would be a mistake.
-    fn changed(&self, new: &Facts) -> Option<&'static str> {
-        if new.serial != self.facts.serial || new.product != self.facts.product {
-            return Some("after the reconnect a different LUN was in its place");
+    fn changed(&self, established: &Established) -> Option<String> {
+        let (old, new) = (&self.facts, &established.facts);
+        if new.serial != old.serial || new.product != old.product {
+            return Some("after the reconnect a different LUN was in its place".to_string());
         }
-        let same_size = new.size_bytes == self.facts.size_bytes && new.block_bytes == self.facts.block_bytes;
-        (!same_size).then_some("after the reconnect the LUN has another size")
+        let same_size = new.size_bytes == old.size_bytes && new.block_bytes == old.block_bytes;
+        (!same_size).then(|| "after the reconnect the LUN has another size".to_string())
+    }
+
+    fn bring_up(&mut self, established: Established, now: Nanos) -> io::Result<()> {
+        let Established { sockets, attachment, facts, .. } = established;
+        let mut connections = Vec::with_capacity(sockets.len());
+        for (socket, (_, params, _)) in sockets.into_iter().zip(&attachment.connections) {
+            let stream = Stream::new(&self.ring, socket, RX_BYTES)?;
+            self.config.sockets.apply(stream.socket())?;
+            connections.push(ConnectionStream {
+                stream,
+                state: Receiving::Header,
+                header_digest: params.header_digest,
+                data_digest: params.data_digest,
+            });
+        }
+        self.connections = connections;
+        self.session.attach(attachment, facts, now);
+        // The first receive, so that pings and messages are heard before the first command.
+        for connection in &mut self.connections {
+            connection.stream.arm();
+        }
+        Ok(())
+    }
+
+    fn fail_all(&mut self) {
+        self.session.fail_all(DeviceError::Gone);
+    }
+
+    fn room(&self) -> usize {
+        self.session.room()
+    }
+
+    fn in_session(&self) -> u32 {
+        self.session.outstanding()
     }
 }
 
 impl Drop for SessionLink {
     /// Says goodbye where that can be done without waiting: the target frees the session at once.
     fn drop(&mut self) {
-        use std::io::Write;
-        if !matches!(self.state, LinkState::Up) || self.session.outstanding() > 0 {
+        use io::Write;
+        if !self.comeback.is_up() || self.session.outstanding() > 0 {
             return;
         }
         let logout = self.session.logout_pdu();
@@ -726,7 +635,7 @@ impl Drop for SessionLink {
             if connection.header_digest {
                 bytes.extend_from_slice(&digest::digest(logout.as_bytes()));
             }
-            let _ = connection.stream.socket().write_all(&bytes);
+            let _ = (&mut connection.stream.socket()).write_all(&bytes);
         }
     }
 }

@@ -11,9 +11,9 @@
 
 use std::time::Duration;
 
+use brunt_block::open::host_and_port;
 use brunt_block::socket::SocketOptions;
 use brunt_block::table::{OpenError, UrlOptions};
-use brunt_core::units::parse_duration;
 use brunt_wire::iscsi::pdu::lun_field;
 
 use crate::chap::Credentials;
@@ -71,17 +71,8 @@ impl std::fmt::Display for PortalAddress {
 impl PortalAddress {
     /// Reads `host[:port]`, `[v6][:port]`; what follows a comma (a portal group tag) is not looked at.
     pub fn parse(text: &str) -> Option<PortalAddress> {
-        let text = text.split(',').next()?;
-        let (host, rest) = match text.strip_prefix('[') {
-            Some(text) => text.split_once(']')?,
-            None => text.split_at(text.find(':').unwrap_or(text.len())),
-        };
-        let port = match rest.strip_prefix(':') {
-            Some(port) => port.parse().ok().filter(|port| *port > 0)?,
-            None if rest.is_empty() => PORT,
-            None => return None,
-        };
-        (!host.is_empty()).then(|| PortalAddress { host: host.to_string(), port })
+        let (host, port) = host_and_port(text.split(',').next()?, PORT)?;
+        Some(PortalAddress { host, port })
     }
 }
 
@@ -245,7 +236,7 @@ impl InitiatorConfig {
         if target_credentials.is_some() && credentials.is_none() {
             return Err(UrlError::OwnCredentials.into());
         }
-        let connections = number(options, "connections", 1, 1, LINKS_MAX)? as u16;
+        let connections = options.number("connections", 1, 1, LINKS_MAX)? as u16;
         let wishes = wishes(options, connections)?;
         Ok(InitiatorConfig {
             address: place.address,
@@ -256,11 +247,11 @@ impl InitiatorConfig {
             target_credentials,
             wishes,
             connections,
-            sessions: number(options, "sessions", 1, 1, LINKS_MAX)? as u16,
-            timeout: time(options, "timeout", "30s", Duration::from_millis(1))?,
-            reconnect: time(options, "reconnect", "60s", Duration::ZERO)?,
-            keepalive: time(options, "keepalive", "5s", Duration::from_millis(1))?,
-            tries: number(options, "tries", 8, 1, 1_000_000)? as u32,
+            sessions: options.number("sessions", 1, 1, LINKS_MAX)? as u16,
+            timeout: options.time("timeout", Duration::from_secs(30), Duration::from_millis(1))?,
+            reconnect: options.time("reconnect", Duration::from_secs(60), Duration::ZERO)?,
+            keepalive: options.time("keepalive", Duration::from_secs(5), Duration::from_millis(1))?,
+            tries: options.number("tries", 8, 1, 1_000_000)? as u32,
             sockets: SocketOptions::take(options)?,
         })
     }
@@ -285,7 +276,7 @@ fn wishes(options: &mut UrlOptions, connections: u16) -> Result<Wishes, OpenErro
     values.first_burst_length =
         length(options, "first_burst", values.first_burst_length.min(values.max_burst_length))?;
     let r2t = u64::from(values.max_outstanding_r2t);
-    values.max_outstanding_r2t = number(options, "outstanding_r2t", r2t, 1, 65535)? as u16;
+    values.max_outstanding_r2t = options.number("outstanding_r2t", r2t, 1, 65535)? as u16;
     Ok(wishes)
 }
 
@@ -316,29 +307,12 @@ fn digest(options: &mut UrlOptions, key: &str) -> Result<DigestPolicy, OpenError
     }
 }
 
-fn number(options: &mut UrlOptions, key: &str, default: u64, min: u64, max: u64) -> Result<u64, OpenError> {
-    let Some(value) = options.take(key) else { return Ok(default) };
-    match value.parse() {
-        Ok(number) if (min..=max).contains(&number) => Ok(number),
-        _ => Err(bad(key, &value, format!("write a number from {min} to {max}"))),
-    }
-}
-
 fn size(options: &mut UrlOptions, key: &str, default: u32, min: u64, max: u64) -> Result<u64, OpenError> {
     match options.size(key)? {
         None => Ok(default.into()),
         Some(bytes) if (min..=max).contains(&bytes) => Ok(bytes),
         Some(bytes) => Err(bad(key, &bytes.to_string(), format!("write a size from {min} to {max} bytes"))),
     }
-}
-
-fn time(options: &mut UrlOptions, key: &str, default: &str, min: Duration) -> Result<Duration, OpenError> {
-    let value = options.take(key).unwrap_or_else(|| default.to_string());
-    let time = parse_duration(&value)?;
-    if time < min {
-        return Err(bad(key, &value, format!("write a time of at least {min:?}")));
-    }
-    Ok(time)
 }
 
 /// A name that tells hosts apart, so that a target's access list and log can.

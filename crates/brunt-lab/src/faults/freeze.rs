@@ -7,59 +7,129 @@ use std::fs;
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
+use crate::process::{self, below};
 use crate::{Fault, FaultError, Proof};
 
 /// How long the kernel gets to stop all threads of a process; one in the middle of a disk access
 /// stops when that is done.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a keeper may have no process: one that forks and ends while processes are looked for is missed for a moment.
+const NONE_MAX: Duration = Duration::from_secs(1);
 
 /// Stops a process and lets it go on.
 #[derive(Debug)]
 pub struct Freeze {
     pid: u32,
+    /// Not the process itself, but all below it.
+    all_below: bool,
     stopped: bool,
 }
 
 impl Freeze {
     /// For a process that the caller started and has not waited for: so the number is not another's.
     pub fn new(pid: u32) -> Freeze {
-        Freeze { pid, stopped: false }
+        Freeze { pid, all_below: false, stopped: false }
+    }
+
+    /// For all processes below one that keeps them ([`crate::service`]), which goes on itself, so that they end if the
+    /// experiment does.
+    pub fn all_below(pid: u32) -> Freeze {
+        Freeze { all_below: true, ..Freeze::new(pid) }
     }
 
     fn signal(&self, signal: Signal) -> Result<(), FaultError> {
-        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        let sent = pid.ok_or(rustix::io::Errno::SRCH).and_then(|pid| kill_process(pid, signal));
+        if self.all_below {
+            // One that has ended meanwhile is none of them any more.
+            for pid in below(self.pid) {
+                let _ = process::signal(pid, signal);
+            }
+            return Ok(());
+        }
+        let sent = process::signal(self.pid, signal);
         sent.map_err(|error| FaultError::refused(self.describe(), "cannot signal the process", error.into()))
     }
 
-    /// Waits until the process is stopped, or is not.
     fn wait(&self, clock: &Clock, stopped: bool) -> Result<Proof, FaultError> {
-        let at = clock.now();
+        match self.all_below {
+            true => self.wait_for_all(clock, stopped),
+            false => wait_for_threads(&self.describe(), self.pid, clock, stopped),
+        }
+    }
+
+    /// Waits until all processes are stopped that are found twice, or none is. A process that was started while others
+    /// were being stopped gets the signal as well. Where there is just none, the next may be on its way, unless their keeper
+    /// is gone.
+    fn wait_for_all(&self, clock: &Clock, stopped: bool) -> Result<Proof, FaultError> {
+        let (at, mut before) = (clock.now(), Vec::new());
+        let mut last_found = at;
         loop {
-            let state = states(self.pid);
+            let pids = below(self.pid);
+            let states: Vec<String> = pids.iter().map(|pid| states(*pid)).collect();
             let now = clock.now();
-            let seen = format!("threads of process {} are in states {state}", self.pid);
-            let all = !state.is_empty() && state.chars().all(|state| (state == 'T') == stopped);
-            if all {
+            let of_each = pids.iter().zip(&states).map(|(pid, states)| format!("{pid} {states}"));
+            let seen = match pids.is_empty() {
+                true => format!("there is no process below {}", self.pid),
+                false => {
+                    format!("threads of processes are in states {}", of_each.collect::<Vec<_>>().join(", "))
+                }
+            };
+            if !pids.is_empty() {
+                last_found = now;
+            }
+            let none_comes = now.since(last_found) > NONE_MAX || process::is_dead(self.pid);
+            let all = states.iter().flat_map(|states| states.chars()).all(|state| (state == 'T') == stopped);
+            if all && !pids.is_empty() && pids == before {
                 return Ok(Proof { at, seen: now, what: seen, value: None });
             }
-            if now.since(at) > PATIENCE || state.is_empty() {
+            if now.since(at) > PATIENCE || (pids.is_empty() && none_comes) {
                 let fault = self.describe();
                 return Err(match stopped {
                     true => FaultError::NotShown { fault, seen },
                     false => FaultError::NotGone { fault, seen },
                 });
             }
+            self.signal(if stopped { Signal::STOP } else { Signal::CONT })?;
+            before = pids;
             std::thread::sleep(Duration::from_micros(100));
         }
     }
 }
 
+/// Waits until all threads of a process are stopped, or none is.
+pub(super) fn wait_for_threads(
+    fault: &str,
+    pid: u32,
+    clock: &Clock,
+    stopped: bool,
+) -> Result<Proof, FaultError> {
+    let at = clock.now();
+    loop {
+        let state = states(pid);
+        let now = clock.now();
+        let seen = format!("threads of process {pid} are in states {state}");
+        let all = !state.is_empty() && state.chars().all(|state| (state == 'T') == stopped);
+        if all {
+            return Ok(Proof { at, seen: now, what: seen, value: None });
+        }
+        if now.since(at) > PATIENCE || state.is_empty() {
+            let fault = fault.to_string();
+            return Err(match stopped {
+                true => FaultError::NotShown { fault, seen },
+                false => FaultError::NotGone { fault, seen },
+            });
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
 impl Fault for Freeze {
     fn describe(&self) -> String {
-        format!("freeze of process {}", self.pid)
+        match self.all_below {
+            true => format!("freeze of all processes below {}", self.pid),
+            false => format!("freeze of process {}", self.pid),
+        }
     }
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
@@ -101,18 +171,11 @@ fn states(pid: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command, Stdio};
+    use std::io::Write;
+    use std::process::{Command, Stdio};
 
+    use super::super::sleeper::Sleeper;
     use super::*;
-
-    struct Sleeper(Child);
-
-    impl Drop for Sleeper {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
 
     fn sleeper() -> Sleeper {
         Sleeper(Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().expect("sleep is everywhere"))
@@ -141,6 +204,57 @@ mod tests {
         freeze.inject(&Clock::default()).unwrap();
         drop(freeze);
         assert_ne!(states(child.0.id()), "T");
+    }
+
+    /// All processes below one are stopped and go on, and it does not stop itself.
+    #[test]
+    fn all_below_are_stopped() {
+        let shell = Sleeper(Command::new("sh").args(["-c", "sleep 60 & sleep 60 & wait"]).spawn().unwrap());
+        let (pid, clock) = (shell.0.id(), Clock::default());
+        while below(pid).len() < 2 {
+            std::thread::yield_now();
+        }
+        let mut freeze = Freeze::all_below(pid);
+        freeze.inject(&clock).unwrap();
+        assert!(below(pid).iter().all(|pid| states(*pid) == "T") && states(pid) != "T");
+        freeze.remove(&clock).unwrap();
+        assert!(below(pid).iter().all(|pid| states(*pid) != "T"));
+        assert_eq!(super::super::kill_below(pid), 2);
+        assert!(matches!(freeze.inject(&clock), Err(FaultError::NotShown { .. })));
+    }
+
+    /// A service that has just no process is waited for, and frozen once it has one.
+    #[test]
+    fn waits_for_a_process_to_come() {
+        let script = ["-c", "read word; sleep 60 & wait"];
+        let mut shell = Command::new("sh").args(script).stdin(Stdio::piped()).spawn().unwrap();
+        let mut orders = shell.stdin.take().unwrap();
+        let (shell, clock) = (Sleeper(shell), Clock::manual());
+        let mut freeze = Freeze::all_below(shell.0.id());
+        std::thread::scope(|scope| {
+            // With a clock that stands still it does not give up, however long the shell takes.
+            let frozen = scope.spawn(|| freeze.inject(&clock).map(|proof| proof.what));
+            let begin = std::time::Instant::now();
+            while !frozen.is_finished() && begin.elapsed() < Duration::from_millis(50) {
+                std::thread::yield_now();
+            }
+            assert!(!frozen.is_finished(), "it waits");
+            orders.write_all(b"go\n").unwrap();
+            let seen = frozen.join().unwrap().unwrap();
+            assert!(seen.ends_with('T'), "{seen}");
+        });
+        freeze.remove(&clock).unwrap();
+        super::super::kill_below(shell.0.id());
+    }
+
+    /// Where the keeper is gone, nothing comes any more.
+    #[test]
+    fn nothing_comes_of_a_dead_keeper() {
+        let mut keeper = sleeper();
+        keeper.0.kill().unwrap();
+        keeper.0.wait().unwrap();
+        let error = Freeze::all_below(keeper.0.id()).inject(&Clock::manual()).unwrap_err();
+        assert!(error.to_string().contains("there is no process below"), "{error}");
     }
 
     /// What is not there cannot be frozen, and what is not frozen not be thawed.

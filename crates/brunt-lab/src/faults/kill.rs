@@ -4,13 +4,14 @@
 //! The rule: how to start it, and when it serves again, is the caller's knowledge; that it is dead is
 //! the kernel's word.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use brunt_core::Clock;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
+use crate::process::{below, is_dead, signal};
 use crate::{Fault, FaultError, Proof};
 
 /// How long the kernel gets to end a process; one in the middle of a disk access ends when that is done.
@@ -22,6 +23,8 @@ pub type Restart = Box<dyn FnMut() -> io::Result<u32> + Send>;
 /// Kills a process, and starts it again when removed.
 pub struct Kill {
     pid: u32,
+    /// Those below it die first.
+    with_all_below: bool,
     restart: Restart,
     killed: bool,
 }
@@ -29,7 +32,13 @@ pub struct Kill {
 impl Kill {
     /// For a process that the caller started and has not waited for: so the number is not another's.
     pub fn new(pid: u32, restart: Restart) -> Kill {
-        Kill { pid, restart, killed: false }
+        Kill { pid, with_all_below: false, restart, killed: false }
+    }
+
+    /// The same for a process that keeps others ([`crate::service`]): all those below it die before it does, so that it
+    /// loses none of them.
+    pub fn with_all_below(pid: u32, restart: Restart) -> Kill {
+        Kill { with_all_below: true, ..Kill::new(pid, restart) }
     }
 
     /// The process as it is now: another one after each restart.
@@ -45,16 +54,18 @@ impl Fault for Kill {
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let at = clock.now();
-        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        let sent = pid.ok_or(rustix::io::Errno::SRCH).and_then(|pid| kill_process(pid, Signal::KILL));
-        sent.map_err(|error| {
+        let below = if self.with_all_below { kill_below(self.pid) } else { 0 };
+        signal(self.pid, Signal::KILL).map_err(|error| {
             FaultError::refused(self.describe(), "cannot signal the process", error.into())
         })?;
         self.killed = true;
         loop {
             let now = clock.now();
             if is_dead(self.pid) {
-                let what = format!("process {} is dead", self.pid);
+                let what = match below {
+                    0 => format!("process {} is dead", self.pid),
+                    _ => format!("process {} and the {below} below it are dead", self.pid),
+                };
                 return Ok(Proof { at, seen: now, what, value: None });
             }
             if now.since(at) > PATIENCE {
@@ -87,10 +98,25 @@ impl Fault for Kill {
     }
 }
 
-/// Whether there is no such process, or only its body.
-fn is_dead(pid: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+/// Kills all processes below this one, also those that they start meanwhile, and waits until they are dead; how many
+/// there were.
+pub fn kill_below(keeper: u32) -> usize {
+    let (begin, mut seen, mut nothing) = (Instant::now(), BTreeSet::new(), false);
+    while begin.elapsed() < PATIENCE {
+        let living = below(keeper);
+        // One whose parent ended while they were being looked for is found the next time.
+        let nothing_before = std::mem::replace(&mut nothing, living.is_empty());
+        if nothing && nothing_before {
+            break;
+        }
+        for pid in living {
+            seen.insert(pid);
+            // It may have ended meanwhile.
+            let _ = signal(pid, Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    seen.len()
 }
 
 #[cfg(test)]

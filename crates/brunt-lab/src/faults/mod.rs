@@ -5,15 +5,21 @@ mod freeze;
 mod kill;
 mod link;
 mod memory;
+mod netem;
+mod other;
 mod partition;
 mod reset;
+#[cfg(test)]
+pub(crate) mod sleeper;
 
 pub use cpu::CpuHog;
 pub use freeze::Freeze;
-pub use kill::{Kill, Restart};
+pub use kill::{Kill, Restart, kill_below};
 pub use link::LinkChange;
 pub(crate) use link::longest;
 pub use memory::{MemoryHog, available_memory};
+pub use netem::Netem;
+pub use other::{FreezeOther, KillOther, OtherProcess, ProcessError};
 pub use partition::Partition;
 pub(crate) use partition::{Course, Leaving};
 pub use reset::TcpReset;

@@ -33,6 +33,8 @@ counters! {
     ecn_not_capable,
     tcp_resets,
     fins_held,
+    fins_taken,
+    fins_released,
     tcp_untracked,
     resets_full_nanos,
     fins_untracked,
@@ -64,13 +66,9 @@ pub(super) fn add(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
 }
 
-/// Zero stands for none yet.
 #[inline]
-pub(super) fn lower(counter: &AtomicU64, to: u64) {
-    let before = counter.load(Ordering::Relaxed);
-    if before == 0 || to < before {
-        counter.store(to.max(1), Ordering::Relaxed);
-    }
+pub(super) fn put(counter: &AtomicU64, value: u64) {
+    counter.store(value, Ordering::Relaxed);
 }
 
 #[inline]

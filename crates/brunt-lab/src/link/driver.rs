@@ -3,32 +3,37 @@
 //!
 //! The rule: no decision is made here. Trains are split only where the fates of their segments differ.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use brunt_core::{Clock, Nanos};
+use brunt_core::{Clock, Histogram, Nanos};
 
 use super::Direction;
-use super::counters::{Counters, add, lower, raise};
+use super::control::{Control, Shared};
+use super::counters::{Counters, add, put, raise};
 use super::crowding::Crowding;
+use super::end::{EndPort, LinkEnd};
 use super::merge::{Merger, Written};
 use super::off_core::OffCore;
 use super::packet::{self, Ecn, Train, VNET_HEADER_BYTES};
 use super::parted::{self, HostPair};
+use super::ring_end::{FrameArrival, RingEnd, RingRead};
 use super::rules::{Delivery, PacketFate, Rules};
 use super::schedule::Schedule;
 use super::settings::Settings;
+use super::spare::{FRAME_BYTES_MAX, Spare};
 use super::tcp::reset::{ResetRule, Resetter};
 use super::tcp::slow_close::{Passing, SlowClose};
 use crate::sys;
 
-/// Largest frame: 64 KiB of IP, Ethernet, and the virtio-net header.
-const FRAME_BYTES_MAX: usize = (64 << 10) + 14 + VNET_HEADER_BYTES;
 /// Frames taken from one device before the other has its turn.
 const BATCH: usize = 64;
+const _: () = assert!(BATCH <= sys::SENT_AT_ONCE_MAX, "a batch is sent by one call");
 /// A virtual processor that sleeps takes this long to wake for a timer; closer times are spun for. With
 /// 60 us frames were 15 to 40 us late in the mean, with 150 one to 14, with 300 not less.
 const SPIN: Duration = Duration::from_micros(150);
@@ -39,90 +44,38 @@ const IDLE_SPIN: Duration = Duration::from_micros(50);
 /// card that moderates its interrupts does.
 const TOGETHER: Duration = Duration::from_micros(20);
 
-/// One direction as its thread and its handle share it.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    pub(super) counters: Counters,
-    /// What is to hold, and how many times that changed.
-    wanted: Mutex<Wanted>,
-    pub(super) asked: AtomicU64,
-    /// How many of the changes hold, and since when.
-    pub(super) applied: AtomicU64,
-    pub(super) applied_at: AtomicU64,
+/// Sees the packets that come to a link, of wire size, checksums complete.
+pub trait PacketWatcher: Send {
+    /// A packet came, at this time since 1970, in this direction.
+    fn on_packet(&mut self, direction: Direction, since_1970: Duration, packet: &[u8]);
+    /// No more come for now.
+    fn on_pause(&mut self);
 }
 
-impl Shared {
-    pub(super) fn wanted(&self) -> MutexGuard<'_, Wanted> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What one direction is to do, all of it. Several faults may have a part in it at a time, each its own.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Wanted {
-    pub(super) settings: Settings,
-    /// A seed from which chance begins again, once.
-    pub(super) restart: Option<u64>,
-    /// Hosts that are kept apart.
-    pub(super) parted: Vec<HostPair>,
-    /// Connections that are reset; the same for both directions.
-    pub(super) reset: Option<ResetRule>,
-}
-
-impl Wanted {
-    /// Whether packets need not pass the thread.
-    pub(super) fn is_clear(&self) -> bool {
-        self.settings.is_clear() && self.parted.is_empty() && self.reset.is_none()
-    }
-}
-
-/// What a link's thread has in common with its handle.
-#[derive(Debug)]
-pub(super) struct Control {
-    pub(super) lanes: [Shared; 2],
-    pub(super) stop: AtomicBool,
-    /// Its thread was refused a priority above that of others.
-    pub(super) usual_priority: AtomicBool,
-    /// Nanoseconds in which it had work, of those in which it lived.
-    pub(super) busy_nanos: AtomicU64,
-    pub(super) lived_nanos: AtomicU64,
-    pub(super) wake: OwnedFd,
-}
-
-impl Control {
-    pub(super) fn new(settings: [Settings; 2]) -> io::Result<Control> {
-        let flags = rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC;
-        Ok(Control {
-            lanes: settings.map(|settings| Shared {
-                wanted: Mutex::new(Wanted { settings, ..Wanted::default() }),
-                ..Shared::default()
-            }),
-            stop: AtomicBool::new(false),
-            usual_priority: AtomicBool::new(false),
-            busy_nanos: AtomicU64::new(0),
-            lived_nanos: AtomicU64::new(0),
-            wake: rustix::event::eventfd(0, flags)?,
-        })
-    }
-
-    /// Lets the thread look at what changed.
-    pub(super) fn wake(&self) {
-        // It cannot be full: the counter holds 64 bits.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-}
+type SharedWatcher = Rc<RefCell<Box<dyn PacketWatcher>>>;
 
 /// One direction.
 struct Lane {
     direction: Direction,
-    from: RawFd,
+    from: LinkEnd,
+    to: LinkEnd,
+    /// Of an interface that frames come from.
+    ring: Option<RingEnd>,
+    watcher: Option<SharedWatcher>,
+    /// Beyond what was set, of frames that came from an interface.
+    added: Histogram,
     out: Merger,
     rules: Rules,
     /// Of the settings.
     is_at_most_a_line: bool,
     parted: Vec<HostPair>,
     slow_close: SlowClose,
+    /// The rule by which connections are reset, and whether it has met more than can be kept account of.
+    reset: Option<ResetRule>,
+    resets_full: bool,
     under_way: Schedule<Frame>,
+    /// Frames that are handed over by one call.
+    due: Vec<Frame>,
     /// Bytes of the frames under way.
     held_bytes: usize,
     held_bytes_max: usize,
@@ -130,6 +83,8 @@ struct Lane {
     looked: Nanos,
     /// Where the next frame is read into.
     buffer: Box<[u8]>,
+    /// Where a packet is made complete to be shown.
+    shown: Vec<u8>,
     spare: Spare,
     seen: u64,
 }
@@ -142,32 +97,10 @@ struct Frame {
     packets: u32,
 }
 
-/// Buffers to be used again, by size.
-#[derive(Default)]
-struct Spare {
-    kept: [Vec<Vec<u8>>; 3],
-}
-
-/// A packet of a standard Ethernet; one of a jumbo frame, or a short train; the longest train. A buffer
-/// counts as held with its whole size, so a packet should not lie in one of 64 KiB.
-const SIZES: [usize; 3] = [2048, 10 << 10, FRAME_BYTES_MAX];
-
-impl Spare {
-    fn take(&mut self, bytes: usize) -> Vec<u8> {
-        let class = SIZES.iter().position(|size| bytes <= *size).expect("no frame is longer");
-        self.kept[class].pop().unwrap_or_else(|| Vec::with_capacity(SIZES[class]))
-    }
-
-    fn give(&mut self, mut buffer: Vec<u8>) {
-        buffer.clear();
-        let class = SIZES.iter().position(|size| buffer.capacity() <= *size).unwrap_or(SIZES.len() - 1);
-        self.kept[class].push(buffer);
-    }
-}
-
 /// Everything a link's thread needs.
 pub(super) struct Driver {
-    pub(super) taps: [OwnedFd; 2],
+    pub(super) ports: [EndPort; 2],
+    pub(super) watcher: Option<Box<dyn PacketWatcher>>,
     pub(super) control: Arc<Control>,
     pub(super) settings: [Settings; 2],
     pub(super) seed: u64,
@@ -180,86 +113,120 @@ impl Driver {
     /// Until it is told to stop.
     pub(super) fn run(self) -> io::Result<()> {
         sys::exact_timers();
-        let Driver { taps, control, settings, seed, held_bytes_max, clock } = self;
+        let Driver { mut ports, watcher, control, settings, seed, held_bytes_max, clock } = self;
         // A wire does not wait for a busy machine; where that is not allowed, it may have to.
         control.usual_priority.store(sys::raise_priority(-20).is_err(), Ordering::Relaxed);
-        let mut off_core = OffCore::of_this_thread();
-        let fds = [taps[0].as_raw_fd(), taps[1].as_raw_fd()];
+        let ends = ports.each_ref().map(EndPort::end);
+        let watcher: Option<SharedWatcher> = watcher.map(|watcher| Rc::new(RefCell::new(watcher)));
+        let start = clock.now();
         let mut directions = [Direction::There, Direction::Back].into_iter();
         let mut lanes = settings.map(|settings| {
             let direction = directions.next().expect("one for each of the settings");
-            Lane::new(direction, fds, settings, seed, held_bytes_max)
+            Lane {
+                watcher: watcher.clone(),
+                ring: ports[direction as usize].take_ring(),
+                ..Lane::new(direction, ends, settings, seed, held_bytes_max, start)
+            }
         });
-        let polled = [fds[0], fds[1], control.wake.as_raw_fd()];
-        let start = clock.now();
-        let mut last_work = start;
-        let mut turn = start;
-        let mut resets = Resetter::default();
-        let mut crowding = Crowding::new(start);
-        loop {
-            let mut worked = false;
-            for (lane, shared) in lanes.iter_mut().zip(&control.lanes) {
-                lane.change(shared, &clock, &mut resets);
-                worked |= lane.take_in(shared, &clock, &mut resets)?;
-                worked |= lane.let_close(shared, &clock);
-                worked |= lane.hand_over(shared, &clock)?;
-            }
-            let now = clock.now();
-            if worked {
-                add(&control.busy_nanos, now.0 - turn.0);
-                last_work = now;
-            }
-            turn = now;
-            control.lived_nanos.store(now.0 - start.0, Ordering::Relaxed);
-            crowding.on_turn(now, lanes.each_ref().map(|lane| lane.is_at_most_a_line), &control.lanes);
-            if worked || now.since(last_work) < IDLE_SPIN {
-                std::hint::spin_loop();
-                continue;
-            }
-            if control.stop.load(Ordering::Acquire) {
-                return Ok(());
-            }
-            let due = lanes.iter().filter_map(Lane::next_due).min();
-            let timeout = due.map(|due| due.since(now).saturating_sub(SPIN));
-            let none_waits = lanes.iter().all(|lane| lane.out.is_empty());
-            if none_waits && timeout.is_none_or(|timeout| !timeout.is_zero()) {
-                sys::wait_readable(&polled, timeout)?;
-                drain(&control.wake);
-                turn = clock.now();
-                crowding.on_sleep(turn.0 - now.0);
-                // It slept because nothing came: what there is now has come since it was woken.
-                let woken = Nanos(turn.0.saturating_sub(off_core.waited_nanos()));
-                lanes.iter_mut().for_each(|lane| lane.looked = lane.looked.max(woken));
-            }
+        let polled = [ends[0].fd(), ends[1].fd(), control.wake.as_raw_fd()];
+        let ended = carry(&mut lanes, &control, &polled, &clock);
+        for (lane, shared) in lanes.iter_mut().zip(&control.lanes) {
+            *shared.added() = std::mem::take(&mut lane.added);
+            let far = Nanos(u64::MAX);
+            let left = std::iter::from_fn(|| lane.under_way.pop_due(far));
+            shared.ends_left.store(lane.slow_close.held(), Ordering::Relaxed);
+            shared.left.store(left.map(|frame| u64::from(frame.packets)).sum(), Ordering::Relaxed);
         }
+        ended
     }
 }
 
+/// Carries frames both ways until it is told to stop, or an end is gone.
+fn carry(lanes: &mut [Lane; 2], control: &Control, polled: &[RawFd; 3], clock: &Clock) -> io::Result<()> {
+    let mut off_core = OffCore::of_this_thread();
+    let start = clock.now();
+    let mut last_work = start;
+    let mut turn = start;
+    let mut resets = Resetter::default();
+    let mut crowding = Crowding::new(start);
+    while !control.stop.load(Ordering::Acquire) {
+        let mut worked = false;
+        for (lane, shared) in lanes.iter_mut().zip(&control.lanes) {
+            lane.change(shared, clock, &mut resets);
+            worked |= lane.take_in(shared, clock, &mut resets)?;
+            worked |= lane.let_close(shared, clock);
+            worked |= lane.hand_over(shared, clock)?;
+        }
+        let now = clock.now();
+        if worked {
+            add(&control.busy_nanos, now.0 - turn.0);
+            last_work = now;
+        }
+        turn = now;
+        control.lived_nanos.store(now.0 - start.0, Ordering::Relaxed);
+        crowding.on_turn(now, lanes.each_ref().map(|lane| lane.is_at_most_a_line), &control.lanes);
+        if worked || now.since(last_work) < IDLE_SPIN {
+            std::hint::spin_loop();
+            continue;
+        }
+        // It is one for both directions.
+        if let Some(watcher) = &lanes[0].watcher {
+            watcher.borrow_mut().on_pause();
+        }
+        let due = lanes.iter().filter_map(Lane::next_due).min();
+        let timeout = due.map(|due| due.since(now).saturating_sub(SPIN));
+        let none_waits = lanes.iter().all(|lane| lane.out.is_empty());
+        if none_waits && timeout.is_none_or(|timeout| !timeout.is_zero()) {
+            let wrong = sys::wait_readable(polled, timeout)?;
+            drain(&control.wake);
+            turn = clock.now();
+            crowding.on_sleep(turn.0 - now.0);
+            // It slept because nothing came: what there is now has come since it was woken.
+            let woken = Nanos(turn.0.saturating_sub(off_core.waited_nanos()));
+            let hosts = lanes.iter_mut().filter(|lane| !lane.from.is_interface());
+            hosts.for_each(|lane| lane.looked = lane.looked.max(woken));
+            for (lane, _) in lanes.iter_mut().zip(wrong).filter(|(_, wrong)| *wrong) {
+                lane.ring.iter_mut().for_each(RingEnd::doubt);
+            }
+        }
+    }
+    Ok(())
+}
+
 impl Lane {
-    /// The lane of one direction between the two taps.
+    /// The lane of one direction between two ends, at work since `start`: its line sent nothing before that.
     fn new(
         direction: Direction,
-        fds: [RawFd; 2],
+        ends: [LinkEnd; 2],
         settings: Settings,
         seed: u64,
         held_bytes_max: usize,
+        start: Nanos,
     ) -> Lane {
         let this = direction as usize;
         let mut slow_close = SlowClose::default();
         slow_close.change(settings.slow_close.0, Nanos(0));
         Lane {
             direction,
-            from: fds[this],
-            out: Merger::new(fds[1 - this]),
+            from: ends[this],
+            to: ends[1 - this],
+            ring: None,
+            watcher: None,
+            added: Histogram::new(),
+            out: Merger::new(ends[1 - this]),
             is_at_most_a_line: settings.is_at_most_a_line(),
             rules: Rules::new(settings, direction_seed(seed, this as u64)),
             parted: Vec::new(),
             slow_close,
+            reset: None,
+            resets_full: false,
             under_way: Schedule::new(),
+            due: Vec::with_capacity(BATCH),
             held_bytes: 0,
             held_bytes_max,
-            looked: Nanos(0),
+            looked: start,
             buffer: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
+            shown: Vec::new(),
             spare: Spare::default(),
             seen: 0,
         }
@@ -285,6 +252,9 @@ impl Lane {
             Some(seed) => self.rules = Rules::new(wanted.settings, seed),
         }
         self.parted = wanted.parted;
+        if self.reset != wanted.reset {
+            (self.reset, self.resets_full) = (wanted.reset, false);
+        }
         resets.change(wanted.reset);
         shared.applied_at.store(now.0, Ordering::Release);
         shared.applied.store(asked, Ordering::Release);
@@ -304,23 +274,22 @@ impl Lane {
             return false;
         }
         let due = self.slow_close.due(now);
+        add(&shared.counters.fins_released, due.len() as u64);
         for end in &due {
-            self.buffer[..end.len()].copy_from_slice(end);
-            self.take_packet(end.len(), now, shared);
+            self.take_packet(end, [now; 2], shared);
         }
         true
     }
 
     /// What is done to hosts and connections rather than to packets; whether the frame goes on.
-    fn inspect(&mut self, bytes: usize, packets: usize, shared: &Shared, now: Nanos) -> bool {
+    fn inspect(&mut self, frame: &mut [u8], packets: usize, shared: &Shared, now: Nanos) -> bool {
         let counters = &shared.counters;
-        let buffer = &mut self.buffer[..bytes];
-        if parted::stops(&self.parted, buffer) {
+        if parted::stops(&self.parted, frame) {
             add(&counters.parted, packets as u64);
             self.rules.pass(packets as u64);
             return false;
         }
-        match self.slow_close.on_frame(buffer, now) {
+        match self.slow_close.on_frame(frame, now) {
             Passing::Whole => true,
             Passing::WithoutEnd => {
                 add(&counters.fins_held, 1);
@@ -328,12 +297,14 @@ impl Lane {
             }
             Passing::Held => {
                 add(&counters.fins_held, 1);
+                add(&counters.fins_taken, 1);
                 false
             }
             Passing::Untracked => {
                 add(&counters.tcp_untracked, 1);
                 add(&counters.fins_untracked, 1);
-                raise(&counters.fins_full_nanos, self.slow_close.hold().as_nanos() as u64);
+                // What holds now: an earlier setting has nothing to do with it.
+                put(&counters.fins_full_nanos, self.slow_close.hold().as_nanos() as u64);
                 true
             }
         }
@@ -362,20 +333,18 @@ impl Lane {
     fn take_in(&mut self, shared: &Shared, clock: &Clock, resets: &mut Resetter) -> io::Result<bool> {
         let counters = &shared.counters;
         let mut written = Written::default();
-        let mut count = 0;
         // What the other direction showed.
         self.send_resets(resets, shared, clock, &mut written);
-        while count < BATCH {
-            let Some(bytes) = sys::read_frame(self.from, &mut self.buffer)? else { break };
-            count += 1;
-            if bytes <= VNET_HEADER_BYTES {
-                continue;
+        let count = match self.ring.take() {
+            None => self.take_from_tap(shared, clock, resets, &mut written)?,
+            Some(mut ring) => {
+                let taken = self.take_from_ring(&mut ring, shared, clock, resets, &mut written);
+                self.ring = Some(ring);
+                taken?
             }
-            self.take_frame(bytes, shared, clock, resets, &mut written);
-            self.send_resets(resets, shared, clock, &mut written);
-        }
+        };
         let now = clock.now();
-        if count < BATCH {
+        if count < BATCH && self.ring.is_none() {
             self.looked = now;
         }
         if count > 0 {
@@ -389,66 +358,172 @@ impl Lane {
         Ok(count > 0)
     }
 
-    /// Takes one frame of so many bytes, in the buffer.
-    fn take_frame(
+    /// Takes what a host's device has; how many frames.
+    fn take_from_tap(
         &mut self,
-        bytes: usize,
         shared: &Shared,
         clock: &Clock,
         resets: &mut Resetter,
         written: &mut Written,
-    ) {
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        while count < BATCH
+            && let Some(bytes) = sys::read_frame(self.from.fd(), &mut self.buffer)?
+        {
+            count += 1;
+            if bytes > VNET_HEADER_BYTES {
+                let mut buffer = std::mem::take(&mut self.buffer);
+                let frame = &mut buffer[..bytes];
+                if let Some(packets) = self.take_frame(frame, None, shared, clock, resets) {
+                    self.out.push(frame, packets, written);
+                }
+                self.buffer = buffer;
+                self.send_resets(resets, shared, clock, written);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Takes what an interface has; how many frames. What passes untouched is sent from where it lies when the batch is over.
+    fn take_from_ring(
+        &mut self,
+        ring: &mut RingEnd,
+        shared: &Shared,
+        clock: &Clock,
+        resets: &mut Resetter,
+        written: &mut Written,
+    ) -> io::Result<usize> {
+        let (counters, to) = (&shared.counters, self.to.fd());
+        let mut count = 0;
+        while count < BATCH {
+            match ring.read(&mut self.buffer, clock)? {
+                RingRead::Nothing => break,
+                RingRead::Frame(slot, arrival) => {
+                    let (frame, arrival) = (ring.bytes_mut(slot), self.arrived(arrival));
+                    self.show(frame, arrival);
+                    if let Some(packets) = self.take_frame(frame, Some(arrival), shared, clock, resets) {
+                        ring.pass(slot, packets, arrival.at);
+                    }
+                }
+                RingRead::Long(bytes, arrival) => {
+                    let (mut buffer, arrival) = (std::mem::take(&mut self.buffer), self.arrived(arrival));
+                    let frame = &mut buffer[..bytes];
+                    self.show(frame, arrival);
+                    if let Some(packets) = self.take_frame(frame, Some(arrival), shared, clock, resets) {
+                        // Behind those that came before it.
+                        ring.send(to, clock, &mut self.added, written);
+                        let is_refused = self.to.write(frame).is_err();
+                        let took = Nanos(clock.now().0.saturating_sub(arrival.at.0));
+                        written.note_added(packets, is_refused, took, &mut self.added);
+                    }
+                    self.buffer = buffer;
+                }
+                RingRead::NoRoom => {
+                    add(&counters.packets, 1);
+                    add(&counters.unmeant_no_buffer, 1);
+                }
+                RingRead::Unreadable => {
+                    add(&counters.packets, 1);
+                    add(&counters.unmeant_device, 1);
+                }
+            }
+            count += 1;
+            if resets.is_armed() {
+                ring.send(to, clock, &mut self.added, written);
+                self.send_resets(resets, shared, clock, written);
+            }
+        }
+        ring.send(to, clock, &mut self.added, written);
+        ring.release();
+        Ok(count)
+    }
+
+    /// When a frame came: times do not go back, whatever clocks do.
+    fn arrived(&mut self, arrival: FrameArrival) -> FrameArrival {
+        self.looked = arrival.at.max(self.looked);
+        FrameArrival { at: self.looked, ..arrival }
+    }
+
+    /// Shows the packets of a frame to whoever watches.
+    fn show(&mut self, frame: &[u8], arrival: FrameArrival) {
+        let Some(watcher) = &self.watcher else { return };
+        let (packet, mut watcher) = (&mut self.shown, watcher.borrow_mut());
+        let mut tell = |packet: &mut Vec<u8>| {
+            packet::complete_checksum(packet);
+            watcher.on_packet(self.direction, arrival.since_1970, &packet[VNET_HEADER_BYTES..]);
+        };
+        let Some(train) = Train::parse(frame) else {
+            packet.clear();
+            packet.extend_from_slice(frame);
+            return tell(packet);
+        };
+        for segment in 0..train.segments {
+            train.cut(frame, segment, 1, packet);
+            tell(packet);
+        }
+    }
+
+    /// Takes one frame; of how many packets it is, if it passes untouched.
+    fn take_frame(
+        &mut self,
+        frame: &mut [u8],
+        arrival: Option<FrameArrival>,
+        shared: &Shared,
+        clock: &Clock,
+        resets: &mut Resetter,
+    ) -> Option<u32> {
         let counters = &shared.counters;
-        let train = Train::parse(&self.buffer[..bytes]);
+        let train = Train::parse(frame);
         let packets = train.map_or(1, |train| train.segments);
         let headers = train.map_or(0, |train| (train.segments - 1) * train.header_bytes);
         add(&counters.frames_in, 1);
         add(&counters.packets, packets as u64);
-        add(&counters.bytes, (bytes - VNET_HEADER_BYTES + headers) as u64);
+        add(&counters.bytes, (frame.len() - VNET_HEADER_BYTES + headers) as u64);
         if !self.parted.is_empty() || !self.slow_close.is_idle() {
             let now = clock.now();
-            if !self.inspect(bytes, packets, shared, now) {
-                return;
+            if !self.inspect(frame, packets, shared, now) {
+                return None;
             }
         }
         // Parted first: of a connection that does not get through nothing is known.
         if resets.is_armed()
-            && let Some(looking) = resets.look(self.direction, &self.buffer[..bytes], clock.now())
+            && let Some(looking) = resets.look(self.direction, frame, clock.now())
         {
             add(&counters.tcp_untracked, 1);
-            lower(&counters.resets_full_nanos, looking.as_nanos() as u64);
+            if !std::mem::replace(&mut self.resets_full, true) {
+                put(&counters.resets_full_nanos, looking.as_nanos().max(1) as u64);
+            }
         }
         if self.rules.is_clear() && self.under_way.len() == 0 {
             self.rules.pass(packets as u64);
-            self.out.push(&self.buffer[..bytes], packets as u32, written);
-            return;
+            return Some(packets as u32);
         }
-        let now = clock.now();
+        // Of an interface it is known when a frame came, else only since when.
+        let came = arrival.map_or_else(|| [self.looked, clock.now()], |arrival| [arrival.at; 2]);
         match train {
-            None => self.take_packet(bytes, now, shared),
-            Some(train) => self.take_train(bytes, train, now, shared),
+            None => self.take_packet(frame, came, shared),
+            Some(train) => self.take_train(frame, train, came, shared),
         }
+        None
     }
 
-    fn take_packet(&mut self, bytes: usize, now: Nanos, shared: &Shared) {
+    fn take_packet(&mut self, frame: &[u8], came: [Nanos; 2], shared: &Shared) {
         let counters = &shared.counters;
-        let Some(delivery) = judge(&mut self.rules, [self.looked, now], bytes - VNET_HEADER_BYTES, counters)
-        else {
+        let Some(delivery) = judge(&mut self.rules, came, frame.len() - VNET_HEADER_BYTES, counters) else {
             return;
         };
-        let delivery = mark(delivery, &self.buffer[..bytes], counters);
-        let mut frame = self.spare.take(bytes);
-        frame.extend_from_slice(&self.buffer[..bytes]);
-        self.keep(frame, delivery, 1, shared);
+        let delivery = mark(delivery, frame, counters);
+        let mut kept = self.spare.take(frame.len());
+        kept.extend_from_slice(frame);
+        self.keep(kept, delivery, 1, shared);
     }
 
     /// Asks for each segment, and keeps those together that arrive together.
-    fn take_train(&mut self, bytes: usize, train: Train, now: Nanos, shared: &Shared) {
+    fn take_train(&mut self, frame: &[u8], train: Train, came: [Nanos; 2], shared: &Shared) {
         let mut run: Option<(usize, usize, Delivery, Nanos)> = None;
         for segment in 0..train.segments {
-            let verdict =
-                judge(&mut self.rules, [self.looked, now], train.frame_bytes(segment), &shared.counters)
-                    .map(|delivery| mark(delivery, &self.buffer[..bytes], &shared.counters));
+            let verdict = judge(&mut self.rules, came, train.frame_bytes(segment), &shared.counters)
+                .map(|delivery| mark(delivery, frame, &shared.counters));
             if let (Some((_, count, together, first)), Some(this)) = (&mut run, verdict)
                 && together.is_plain()
                 && this.is_plain()
@@ -459,27 +534,27 @@ impl Lane {
                 together.due = together.due.max(this.due);
                 continue;
             }
-            self.cut(bytes, train, run.take(), shared);
+            self.cut(frame, train, run.take(), shared);
             run = verdict.map(|delivery| (segment, 1, delivery, delivery.due));
         }
-        self.cut(bytes, train, run, shared);
+        self.cut(frame, train, run, shared);
     }
 
     fn cut(
         &mut self,
-        bytes: usize,
+        frame: &[u8],
         train: Train,
         run: Option<(usize, usize, Delivery, Nanos)>,
         shared: &Shared,
     ) {
         let Some((first, count, delivery, _)) = run else { return };
-        let mut frame = self.spare.take(VNET_HEADER_BYTES + train.header_bytes + count * train.segment_bytes);
+        let mut kept = self.spare.take(VNET_HEADER_BYTES + train.header_bytes + count * train.segment_bytes);
         if count == train.segments {
-            frame.extend_from_slice(&self.buffer[..bytes]);
+            kept.extend_from_slice(frame);
         } else {
-            train.cut(&self.buffer[..bytes], first, count, &mut frame);
+            train.cut(frame, first, count, &mut kept);
         }
-        self.keep(frame, delivery, count as u32, shared);
+        self.keep(kept, delivery, count as u32, shared);
     }
 
     /// Puts a frame on its way, a second time where it arrives twice.
@@ -514,19 +589,34 @@ impl Lane {
         if due > now {
             return Ok(false);
         }
-        let mut handed = 0;
         let mut written = Written::default();
-        while let Some(frame) = self.under_way.pop_due(now) {
+        while self.due.len() < BATCH
+            && let Some(frame) = self.under_way.pop_due(now)
+        {
             let late = now.0 - frame.due.0;
             add(&shared.counters.late_nanos, late);
             raise(&shared.counters.late_nanos_max, late);
-            self.out.push(&frame.bytes, frame.packets, &mut written);
             self.held_bytes -= frame.bytes.capacity();
-            self.spare.give(frame.bytes);
-            handed += 1;
-            if handed == BATCH {
-                break;
+            self.due.push(frame);
+        }
+        let handed = self.due.len();
+        let refused = match self.to {
+            LinkEnd::Tap(_) => {
+                let push = |frame: &Frame| self.out.push(&frame.bytes, frame.packets, &mut written);
+                self.due.iter().for_each(push);
+                0
             }
+            LinkEnd::Interface(socket) => {
+                sys::write_packets(socket, self.due.iter().map(|frame| frame.bytes.as_slice()))
+            }
+        };
+        let sent = clock.now();
+        for (place, frame) in self.due.drain(..).enumerate() {
+            if self.to.is_interface() {
+                let took = Nanos(sent.0.saturating_sub(frame.due.0));
+                written.note_added(frame.packets, refused >> place & 1 == 1, took, &mut self.added);
+            }
+            self.spare.give(frame.bytes);
         }
         self.out.settle(now, &mut written);
         note(&written, &shared.counters);
@@ -586,4 +676,67 @@ fn drain(wake: &OwnedFd) {
     let mut count = [0u8; 8];
     // Nothing to read is the usual case.
     let _ = rustix::io::read(wake, &mut count);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddrV4;
+    use std::os::unix::net::UnixDatagram;
+
+    use brunt_core::Span;
+    use brunt_result::link::TCP_CONNECTIONS_MAX;
+
+    use super::super::tcp::tests::{CLIENT, SERVER, segment};
+    use super::super::tcp::{ACK, FIN};
+    use super::*;
+
+    /// Under which `slow_close` there were too many connections is told of the latest, and not of an earlier, longer one.
+    #[test]
+    fn full_under_the_setting_that_holds() {
+        let of = |millis| Settings { slow_close: Span(Duration::from_millis(millis)), ..Settings::default() };
+        let file = rustix::fs::memfd_create("none", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let ends = [LinkEnd::Tap(file.as_raw_fd()); 2];
+        let control = Control::new([of(60_000), Settings::default()]).unwrap();
+        let shared = &control.lanes[0];
+        let mut lane = Lane::new(Direction::There, ends, of(60_000), 1, 1 << 20, Nanos(0));
+        let close = |lane: &mut Lane, number: usize| {
+            let ports = (number % 60_000) as u16 + 1;
+            let client =
+                SocketAddrV4::new((u32::from(*CLIENT.ip()) + (number / 60_000) as u32).into(), ports);
+            let mut end = segment(client, SERVER, [1, 2], FIN | ACK, b"");
+            lane.inspect(&mut end, 1, shared, Nanos(1000))
+        };
+        for number in 0..TCP_CONNECTIONS_MAX {
+            assert!(!close(&mut lane, number), "held");
+        }
+        let full = || shared.counters.read().fins_full_nanos;
+        assert_eq!(full(), 0);
+        assert!(close(&mut lane, TCP_CONNECTIONS_MAX));
+        assert_eq!(full(), 60_000_000_000);
+        shared.wanted().settings = of(700);
+        shared.asked.fetch_add(1, Ordering::AcqRel);
+        lane.change(shared, &Clock::Monotonic, &mut Resetter::default());
+        assert!(close(&mut lane, TCP_CONNECTIONS_MAX + 1), "those that are held still are");
+        assert_eq!(full(), 700_000_000);
+    }
+
+    /// A frame that waits when the thread begins has lost no line time before.
+    #[test]
+    fn a_line_loses_no_time_before_it_begins() {
+        let (host, tap) = UnixDatagram::pair().unwrap();
+        tap.set_nonblocking(true).unwrap();
+        host.send(&[0; VNET_HEADER_BYTES + 60]).unwrap();
+        let clock = Clock::manual();
+        clock.advance(Duration::from_secs(3600));
+        let settings: Settings = toml::from_str("rate = '10Mb/s'").unwrap();
+        let control = Control::new([settings.clone(), settings.clone()]).unwrap();
+        let ends = [LinkEnd::Tap(tap.as_raw_fd()); 2];
+        let start = clock.now();
+        let mut lane = Lane::new(Direction::There, ends, settings, 1, 1 << 20, start);
+        assert!(lane.take_in(&control.lanes[0], &clock, &mut Resetter::default()).unwrap());
+        let counts = control.lanes[0].counters.read();
+        assert_eq!(counts.frames_in, 1);
+        assert!(counts.line_sent_nanos > 0);
+        assert_eq!(counts.line_lost_nanos, 0);
+    }
 }

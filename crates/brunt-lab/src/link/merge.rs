@@ -7,14 +7,12 @@
 //!
 //! The rule: packets are merged only if splitting them again yields exactly the same packets; order is kept.
 
-use std::io;
-use std::os::fd::RawFd;
 use std::time::Duration;
 
-use brunt_core::Nanos;
+use brunt_core::{Histogram, Nanos};
 
+use super::end::LinkEnd;
 use super::packet::{ETHERNET_BYTES, GSO_NONE, NEEDS_CHECKSUM, TCP_PSH, VNET_HEADER_BYTES, seal_train};
-use crate::sys;
 
 /// Longest train: what fits into the length of an IP packet.
 const TRAIN_BYTES_MAX: usize = (64 << 10) - 1 + ETHERNET_BYTES;
@@ -26,7 +24,7 @@ const TCP_ACK: u8 = 0x10;
 
 /// Frames on their last step, to one device.
 pub(super) struct Merger {
-    to: RawFd,
+    to: LinkEnd,
     /// What waits to be written; empty when nothing does.
     train: Vec<u8>,
     packets: u32,
@@ -57,7 +55,7 @@ struct Segment {
 }
 
 impl Merger {
-    pub(super) fn new(to: RawFd) -> Merger {
+    pub(super) fn new(to: LinkEnd) -> Merger {
         Merger {
             to,
             train: Vec::with_capacity(VNET_HEADER_BYTES + TRAIN_BYTES_MAX),
@@ -72,9 +70,11 @@ impl Merger {
 
     /// A frame, virtio-net header first, that stands for so many packets.
     pub(super) fn push(&mut self, frame: &[u8], packets: u32, written: &mut Written) {
-        let Some(segment) = Segment::parse(frame) else {
+        // Out of an interface frames go at once, as they came: it merges nothing for its host.
+        let segment = if self.to.is_interface() { None } else { Segment::parse(frame) };
+        let Some(segment) = segment else {
             self.flush(written);
-            return note(sys::write_frame(self.to, frame), packets, written);
+            return written.note(packets, self.to.write(frame).is_err());
         };
         let payload = frame.len() - VNET_HEADER_BYTES - segment.header_bytes;
         if self.takes(frame, &segment, payload) {
@@ -118,7 +118,7 @@ impl Merger {
         if self.packets > 1 {
             seal_train(&mut self.train, self.header_bytes, self.segment_bytes);
         }
-        note(sys::write_frame(self.to, &self.train), self.packets, written);
+        written.note(self.packets, self.to.write(&self.train).is_err());
         self.train.clear();
         self.packets = 0;
         self.since = None;
@@ -150,13 +150,24 @@ impl Merger {
     }
 }
 
-fn note(result: io::Result<()>, packets: u32, written: &mut Written) {
-    match result {
-        Ok(()) => {
-            written.frames += 1;
-            written.packets += u64::from(packets);
+impl Written {
+    /// A frame of so many packets was written, or refused.
+    pub(super) fn note(&mut self, packets: u32, is_refused: bool) {
+        if is_refused {
+            self.refused += u64::from(packets);
+            return;
         }
-        Err(_) => written.refused += u64::from(packets),
+        self.frames += 1;
+        self.packets += u64::from(packets);
+    }
+
+    /// The same out of an interface, where it is known what passing added to the frame's way.
+    pub(super) fn note_added(&mut self, packets: u32, is_refused: bool, took: Nanos, added: &mut Histogram) {
+        self.note(packets, is_refused);
+        // Of one that was refused nothing was sent.
+        if !is_refused {
+            added.record(took);
+        }
     }
 }
 
@@ -182,6 +193,7 @@ impl Segment {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::os::fd::AsRawFd;
 
     use rustix::fs::{MemfdFlags, memfd_create};
@@ -193,7 +205,7 @@ mod tests {
     /// What a merger writes for these frames.
     fn merged(frames: &[Vec<u8>]) -> (Vec<u8>, Written) {
         let file = memfd_create("merged", MemfdFlags::CLOEXEC).unwrap();
-        let mut merger = Merger::new(file.as_raw_fd());
+        let mut merger = Merger::new(LinkEnd::Tap(file.as_raw_fd()));
         let mut written = Written::default();
         for frame in frames {
             merger.push(frame, 1, &mut written);
@@ -240,7 +252,7 @@ mod tests {
     fn trains_wait_a_little() {
         let check = |what: &str, change: &dyn Fn(&mut Vec<u8>), waits: bool| {
             let file = memfd_create("waiting", MemfdFlags::CLOEXEC).unwrap();
-            let mut merger = Merger::new(file.as_raw_fd());
+            let mut merger = Merger::new(LinkEnd::Tap(file.as_raw_fd()));
             let mut written = Written::default();
             let mut packet = packets().remove(0);
             change(&mut packet);

@@ -10,10 +10,14 @@
 //!
 //! The rule: a packet is lost because the settings say so, or it is counted as an unintended drop.
 
+mod bridge;
+mod change;
+mod control;
 mod counters;
 mod crowding;
 mod distribution;
 mod driver;
+mod end;
 mod loss;
 mod merge;
 pub(crate) mod netem;
@@ -23,9 +27,11 @@ mod parted;
 mod presets;
 mod prototype;
 mod rate;
+mod ring_end;
 mod rules;
 mod schedule;
 mod settings;
+mod spare;
 mod tcp;
 mod way;
 
@@ -40,6 +46,7 @@ use brunt_core::{Clock, Nanos};
 use brunt_result::link::LinkReport;
 use serde::Serialize;
 
+pub use bridge::{BridgeConfig, BridgeEnd, BridgeError, WireBridge};
 pub use distribution::{Distribution, DistributionError, DistributionTable, TableError};
 pub use loss::{Bursts, CORRELATION_MAX, LossModel};
 pub use packet::VNET_HEADER_BYTES;
@@ -48,7 +55,10 @@ pub use rate::{BitRate, BitRateError};
 pub use rules::{Delivery, FRAME_OVERHEAD_BYTES, PacketFate, Rules};
 pub use settings::{JitterShape, Settings, SettingsError, SettingsErrorKind};
 
-use driver::{Control, Driver, Wanted};
+use control::{Control, Wanted};
+use driver::Driver;
+pub use driver::PacketWatcher;
+use end::EndPort;
 pub(crate) use parted::HostPair;
 use prototype::Prototype;
 pub use tcp::reset::ResetPorts;
@@ -57,9 +67,6 @@ pub(crate) use way::Way;
 
 use crate::host::Host;
 use crate::netlink::{DeviceStats, Netlink};
-
-/// How long a link's thread gets to take over new settings; it looks at least this often.
-const CHANGE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -226,8 +233,15 @@ impl Link {
         for (way, settings) in ways.iter().zip(&settings) {
             way.take(settings.is_clear())?;
         }
-        let driver =
-            Driver { taps, control: control.clone(), settings, seed, held_bytes_max, clock: clock.clone() };
+        let driver = Driver {
+            ports: taps.map(|tap| EndPort::Tap(Arc::new(tap))),
+            watcher: None,
+            control: control.clone(),
+            settings,
+            seed,
+            held_bytes_max,
+            clock: clock.clone(),
+        };
         let thread = std::thread::Builder::new().name(format!("link {name}")).spawn(|| driver.run())?;
         let carrier = CarrierState::Thread(control);
         Ok(Link {
@@ -344,24 +358,13 @@ impl LinkHandle {
             CarrierState::Prototype(_) => return Err(LinkError::Prototype { link }),
         };
         let way = &self.ways[direction as usize];
-        let shared = &control.lanes[direction as usize];
-        let (clear, asked_for) = {
-            let mut wanted = shared.wanted();
-            change(&mut wanted);
-            (wanted.is_clear(), shared.asked.fetch_add(1, Ordering::AcqRel) + 1)
+        let Some(changed) = control.change(direction as usize, &self.clock, change) else {
+            return Err(LinkError::Silent { link });
         };
-        control.wake();
-        let asked = self.clock.now();
-        while shared.applied.load(Ordering::Acquire) < asked_for {
-            if self.clock.now().since(asked) > CHANGE_PATIENCE {
-                return Err(LinkError::Silent { link });
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
         // The thread is ready first, whichever way packets go next.
-        match way.take(clear).map_err(|source| LinkError::System { link, source })? {
+        match way.take(changed.is_clear).map_err(|source| LinkError::System { link, source })? {
             true => Ok(self.clock.now()),
-            false => Ok(Nanos(shared.applied_at.load(Ordering::Acquire))),
+            false => Ok(changed.at),
         }
     }
 
@@ -380,13 +383,6 @@ impl LinkHandle {
         let (CarrierState::Thread(control) | CarrierState::Prototype(control)) = &self.carrier else {
             return LinkReport::default();
         };
-        let lived = control.lived_nanos.load(Ordering::Relaxed).max(1);
-        LinkReport {
-            there: control.lanes[0].counters.read(),
-            back: control.lanes[1].counters.read(),
-            busy: control.busy_nanos.load(Ordering::Relaxed) as f64 / lived as f64,
-            lived_nanos: lived,
-            usual_priority: control.usual_priority.load(Ordering::Relaxed),
-        }
+        control.report()
     }
 }

@@ -1,16 +1,21 @@
-//! A frame from a TAP device: a virtio-net header, then Ethernet. A frame longer than the link's MTU is a
-//! *train*: consecutive TCP segments under one header, which the host left to be split (segmentation
-//! offload). This module splits it, with complete headers for each packet.
+//! A frame from a TAP device or an interface: a virtio-net header, then Ethernet. A frame longer than the link's MTU is a
+//! *train*: consecutive TCP segments (or datagrams of a flow) under one header, which the host left to be split
+//! (segmentation offload). This module splits it, with complete headers for each packet.
 //!
 //! The rule: the resulting packets are those that the host's own network card would have sent.
 
 /// `struct virtio_net_hdr_v1` (virtio 1.2, 5.1.6), in the machine's byte order.
 pub const VNET_HEADER_BYTES: usize = 12;
 pub(super) const ETHERNET_BYTES: usize = 14;
+const IPV6_BYTES: usize = 40;
+const UDP_BYTES: usize = 8;
 const TCP_CHECKSUM_OFFSET: usize = 16;
+const UDP_CHECKSUM_OFFSET: usize = 6;
 pub(super) const NEEDS_CHECKSUM: u8 = 1;
 pub(super) const GSO_NONE: u8 = 0;
 pub(super) const GSO_TCP4: u8 = 1;
+const GSO_TCP6: u8 = 4;
+const GSO_UDP: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 const TCP_FIN: u8 = 1;
 pub(super) const TCP_PSH: u8 = 8;
@@ -21,13 +26,27 @@ const TCP_CWR: u8 = 0x80;
 pub struct Train {
     /// Headers of each segment, Ethernet's included.
     pub header_bytes: usize,
-    /// TCP payload of each but the last.
+    /// Payload of each but the last.
     pub segment_bytes: usize,
     /// Segments; at least two.
     pub segments: usize,
     /// Frame without the virtio-net header.
     frame_bytes: usize,
-    ip_header_bytes: usize,
+    /// Where the headers of IP, and of TCP or UDP, begin.
+    ip_at: usize,
+    transport_at: usize,
+    kind: TrainKind,
+}
+
+/// What a train consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TrainKind {
+    Tcp4,
+    Tcp6,
+    /// Datagrams of one flow (UDP segmentation offload), over either IP.
+    Udp {
+        v6: bool,
+    },
 }
 
 impl Train {
@@ -45,19 +64,40 @@ impl Train {
     /// Whether the frame, virtio-net header first, is a train, and how it is cut. `None` is a packet.
     pub fn parse(buffer: &[u8]) -> Option<Train> {
         let (header, frame) = buffer.split_at_checked(VNET_HEADER_BYTES)?;
-        if header[1] & !GSO_ECN != GSO_TCP4 {
+        let offload = header[1] & !GSO_ECN;
+        if offload == GSO_NONE {
             return None;
         }
+        let (ethertype, ip_at) = network(frame)?;
+        let v6 = ethertype == ETHERTYPE_IPV6;
+        let kind = match (offload, ethertype) {
+            (GSO_TCP4, ETHERTYPE_IPV4) => TrainKind::Tcp4,
+            (GSO_TCP6, ETHERTYPE_IPV6) => TrainKind::Tcp6,
+            (GSO_UDP, ETHERTYPE_IPV4 | ETHERTYPE_IPV6) => TrainKind::Udp { v6 },
+            _ => return None,
+        };
+        let transport_at = match v6 {
+            // Behind whatever extension headers there are the checksum begins.
+            true => usize::from(u16::from_ne_bytes([header[6], header[7]])),
+            false => ip_at + usize::from(frame.get(ip_at)? & 0xf) * 4,
+        };
+        if transport_at < ip_at + if v6 { IPV6_BYTES } else { 20 } {
+            return None;
+        }
+        let transport_bytes = match kind {
+            TrainKind::Udp { .. } => UDP_BYTES,
+            _ => usize::from(frame.get(transport_at + 12)? >> 4) * 4,
+        };
+        let header_bytes = transport_at + transport_bytes;
         let segment_bytes = usize::from(u16::from_ne_bytes([header[4], header[5]]));
-        let ip_header_bytes = usize::from(frame.get(ETHERNET_BYTES)? & 0xf) * 4;
-        let tcp = ETHERNET_BYTES + ip_header_bytes;
-        let header_bytes = tcp + usize::from(frame.get(tcp + 12)? >> 4) * 4;
         let payload = frame.len().checked_sub(header_bytes)?;
-        if segment_bytes == 0 || payload <= segment_bytes || ip_header_bytes < 20 || header_bytes < tcp + 20 {
+        let is_tcp = !matches!(kind, TrainKind::Udp { .. });
+        if segment_bytes == 0 || payload <= segment_bytes || (is_tcp && transport_bytes < 20) {
             return None;
         }
         let segments = payload.div_ceil(segment_bytes);
-        Some(Train { header_bytes, segment_bytes, segments, frame_bytes: frame.len(), ip_header_bytes })
+        let frame_bytes = frame.len();
+        Some(Train { header_bytes, segment_bytes, segments, frame_bytes, ip_at, transport_at, kind })
     }
 
     /// Writes `count` segments of a train, from `first` on, as a separate frame: a packet, or a
@@ -69,21 +109,34 @@ impl Train {
         into.clear();
         into.extend_from_slice(&buffer[..VNET_HEADER_BYTES + self.header_bytes]);
         into.extend_from_slice(&frame[begin..end]);
+        // A host states the length of its first piece of memory, which may be more than this frame has: of a train that
+        // it forwards. The kernel refuses such a frame.
+        into[2..4].copy_from_slice(&(self.header_bytes as u16).to_ne_bytes());
         if count == 1 {
             into[1] = GSO_NONE;
             into[4..6].fill(0);
         }
         let frame = &mut into[VNET_HEADER_BYTES..];
-        let ip_bytes = frame.len() - ETHERNET_BYTES;
-        let ip = &mut frame[ETHERNET_BYTES..][..self.ip_header_bytes];
-        ip[2..4].copy_from_slice(&(ip_bytes as u16).to_be_bytes());
-        let id = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(first as u16);
-        ip[4..6].copy_from_slice(&id.to_be_bytes());
-        ip[10..12].fill(0);
-        let sum = !fold(add(0, ip));
-        ip[10..12].copy_from_slice(&sum.to_be_bytes());
-        let addresses = add(0, &ip[12..20]);
-        let tcp = &mut frame[ETHERNET_BYTES + self.ip_header_bytes..];
+        let ip_bytes = frame.len() - self.ip_at;
+        let (ip, transport) = frame[self.ip_at..].split_at_mut(self.transport_at - self.ip_at);
+        let addresses = if matches!(self.kind, TrainKind::Tcp6 | TrainKind::Udp { v6: true }) {
+            ip[4..6].copy_from_slice(&((ip_bytes - IPV6_BYTES) as u16).to_be_bytes());
+            add(0, &ip[8..IPV6_BYTES])
+        } else {
+            ip[2..4].copy_from_slice(&(ip_bytes as u16).to_be_bytes());
+            let id = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(first as u16);
+            ip[4..6].copy_from_slice(&id.to_be_bytes());
+            ip[10..12].fill(0);
+            let sum = !fold(add(0, ip));
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            add(0, &ip[12..20])
+        };
+        if matches!(self.kind, TrainKind::Udp { .. }) {
+            let bytes = transport.len() as u16;
+            transport[4..6].copy_from_slice(&bytes.to_be_bytes());
+            return leave_checksum(addresses, libc::IPPROTO_UDP, UDP_CHECKSUM_OFFSET, transport);
+        }
+        let tcp = transport;
         let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
         let sequence = sequence.wrapping_add((first * self.segment_bytes) as u32);
         tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
@@ -93,14 +146,26 @@ impl Train {
         if first > 0 {
             tcp[13] &= !TCP_CWR;
         }
-        leave_checksum(addresses, tcp);
+        leave_checksum(addresses, libc::IPPROTO_TCP, TCP_CHECKSUM_OFFSET, tcp);
+    }
+}
+
+/// What a frame holds, VLAN tags passed over: its type, and where that begins.
+fn network(frame: &[u8]) -> Option<([u8; 2], usize)> {
+    let mut at = ETHERNET_BYTES - 2;
+    loop {
+        let kind: [u8; 2] = frame.get(at..at + 2)?.try_into().ok()?;
+        match kind {
+            ETHERTYPE_VLAN | ETHERTYPE_SERVICE_VLAN => at += 4,
+            kind => return Some((kind, at + 2)),
+        }
     }
 }
 
 /// The checksum is left to be finished, as the host left it: the pseudo-header's part stands in the field.
-fn leave_checksum(addresses: u64, tcp: &mut [u8]) {
-    let sum = fold(addresses + u64::from(libc::IPPROTO_TCP as u16) + tcp.len() as u64);
-    tcp[TCP_CHECKSUM_OFFSET..TCP_CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
+fn leave_checksum(addresses: u64, protocol: libc::c_int, at: usize, transport: &mut [u8]) {
+    let sum = fold(addresses + u64::from(protocol as u16) + transport.len() as u64);
+    transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Makes a train of a packet's headers (IPv4 without options, TCP) and the payloads of several, each but
@@ -116,7 +181,7 @@ pub(super) fn seal_train(buffer: &mut [u8], header_bytes: usize, segment_bytes: 
     ip[10..12].fill(0);
     let sum = !fold(add(0, ip));
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    leave_checksum(add(0, &ip[12..20]), tcp);
+    leave_checksum(add(0, &ip[12..20]), libc::IPPROTO_TCP, TCP_CHECKSUM_OFFSET, tcp);
 }
 
 /// Finishes the checksum that the host left to the card, and then flips one bit behind the Ethernet
@@ -148,18 +213,16 @@ const ECN_BITS: u8 = 0b11;
 const ECN_BITS_V6: u8 = 0b11 << 4;
 pub(super) const ETHERTYPE_IPV4: [u8; 2] = [8, 0];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
-/// Where ECN's bits stand in an Ethernet frame, of both versions of IP.
-const ECN_OFFSET: usize = ETHERNET_BYTES + 1;
+const ETHERTYPE_VLAN: [u8; 2] = [0x81, 0];
+const ETHERTYPE_SERVICE_VLAN: [u8; 2] = [0x88, 0xa8];
 
-/// What a frame, virtio-net header first, says of congestion.
+/// What a frame, virtio-net header first, says of congestion. Both versions of IP say it in their second byte.
 pub fn ecn(buffer: &[u8]) -> Ecn {
-    let Some(frame) = buffer.get(VNET_HEADER_BYTES..).filter(|frame| frame.len() >= ETHERNET_BYTES + 20)
-    else {
-        return Ecn::NotCapable;
-    };
-    let bits = match [frame[12], frame[13]] {
-        ETHERTYPE_IPV4 => frame[ECN_OFFSET] & ECN_BITS,
-        ETHERTYPE_IPV6 => (frame[ECN_OFFSET] & ECN_BITS_V6) >> 4,
+    let frame = buffer.get(VNET_HEADER_BYTES..).unwrap_or_default();
+    let found = network(frame).filter(|(_, ip_at)| frame.len() >= ip_at + 20);
+    let bits = match found {
+        Some((ETHERTYPE_IPV4, ip_at)) => frame[ip_at + 1] & ECN_BITS,
+        Some((ETHERTYPE_IPV6, ip_at)) => (frame[ip_at + 1] & ECN_BITS_V6) >> 4,
         _ => 0,
     };
     match bits {
@@ -174,11 +237,12 @@ pub fn ecn(buffer: &[u8]) -> Ecn {
 pub fn mark_congestion(buffer: &mut [u8]) {
     debug_assert_eq!(ecn(buffer), Ecn::Capable, "only what can take a mark is marked");
     let frame = &mut buffer[VNET_HEADER_BYTES..];
-    if [frame[12], frame[13]] == ETHERTYPE_IPV6 {
-        frame[ECN_OFFSET] |= ECN_BITS_V6;
+    let Some((ethertype, ip_at)) = network(frame) else { return };
+    let ip = &mut frame[ip_at..];
+    if ethertype == ETHERTYPE_IPV6 {
+        ip[1] |= ECN_BITS_V6;
         return;
     }
-    let ip = &mut frame[ETHERNET_BYTES..];
     let before = [ip[0], ip[1]];
     ip[1] |= ECN_BITS;
     let after = [ip[0], ip[1]];
@@ -204,7 +268,8 @@ pub(super) fn finish_checksums(ip: &mut [u8], tcp: &mut [u8]) {
     tcp[TCP_CHECKSUM_OFFSET..TCP_CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-fn complete_checksum(buffer: &mut [u8]) {
+/// Finishes the checksum that the host left to the card, if it did.
+pub(super) fn complete_checksum(buffer: &mut [u8]) {
     if buffer[0] & NEEDS_CHECKSUM == 0 {
         // Whatever was said of its checksum (that it had been seen to be right) holds no more.
         buffer[0] = 0;
@@ -300,6 +365,85 @@ pub(super) mod tests {
             payload.extend_from_slice(&frame[66..]);
         }
         assert_eq!(payload, buffer[VNET_HEADER_BYTES + 66..]);
+    }
+
+    /// Trains of TCP and UDP over both versions of IP, with and without VLAN tags, are cut into packets whose lengths and
+    /// checksums are right and whose payloads are the train's.
+    #[test]
+    fn all_kinds_of_trains_are_cut() {
+        for (tags, v6, udp) in
+            [(0, true, false), (1, false, false), (2, true, false), (0, false, true), (1, true, true)]
+        {
+            let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+            (0..tags).for_each(|_| frame.extend([0x81, 0, 0, 7]));
+            frame.extend(if v6 { ETHERTYPE_IPV6 } else { ETHERTYPE_IPV4 });
+            let ip_at = frame.len();
+            let protocol = if udp { 17 } else { 6 };
+            match v6 {
+                true => {
+                    frame.extend([0x60, 0, 0, 0, 0, 0, protocol, 64]);
+                    frame.extend(1..=32);
+                }
+                false => frame
+                    .extend([0x45, 0, 0, 0, 9, 9, 0x40, 0, 64, protocol, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2]),
+            }
+            let transport_at = frame.len();
+            match udp {
+                true => frame.extend([0x9c, 0x40, 0x0c, 0xbc, 0, 0, 0, 0]),
+                false => frame
+                    .extend([0x9c, 0x40, 0x0c, 0xbc, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0, 0, 0, 0, 0]),
+            }
+            let header_bytes = frame.len();
+            let payload: Vec<u8> = (0..3000u32).map(|byte| (byte * 7) as u8).collect();
+            frame.extend(&payload);
+            let offload = [[GSO_TCP4, GSO_TCP6][usize::from(v6)], GSO_UDP][usize::from(udp)];
+            let mut buffer = vec![NEEDS_CHECKSUM, offload];
+            let checksum = if udp { UDP_CHECKSUM_OFFSET } else { TCP_CHECKSUM_OFFSET };
+            for word in [header_bytes, 1200, transport_at, checksum, 0] {
+                buffer.extend((word as u16).to_ne_bytes());
+            }
+            buffer.extend(frame);
+            let train = Train::parse(&buffer).unwrap();
+            assert_eq!((train.segments, train.header_bytes), (3, header_bytes));
+            let mut seen = Vec::new();
+            for segment in 0..3 {
+                let mut packet = Vec::new();
+                train.cut(&buffer, segment, 1, &mut packet);
+                complete_checksum(&mut packet);
+                let frame = &packet[VNET_HEADER_BYTES..];
+                assert_eq!(frame.len(), train.frame_bytes(segment));
+                let (ip, transport) = (&frame[ip_at..transport_at], &frame[transport_at..]);
+                let addresses = if v6 { add(0, &ip[8..40]) } else { add(0, &ip[12..20]) };
+                let sum = add(addresses + u64::from(protocol) + transport.len() as u64, transport);
+                assert_eq!(fold(sum), 0xffff, "{tags} tags, v6 {v6}, udp {udp}, segment {segment}");
+                let stated = if v6 { &ip[4..6] } else { &ip[2..4] };
+                let bytes = transport.len() + if v6 { 0 } else { 20 };
+                assert_eq!(stated, (bytes as u16).to_be_bytes());
+                assert!(v6 || fold(add(0, ip)) == 0xffff);
+                assert!(!udp || transport[4..6] == (transport.len() as u16).to_be_bytes());
+                seen.extend_from_slice(&frame[header_bytes..]);
+            }
+            assert_eq!(seen, payload);
+            for length in 0..buffer.len() {
+                if let Some(cut) = Train::parse(&buffer[..length]) {
+                    (0..cut.segments)
+                        .for_each(|segment| cut.cut(&buffer[..length], segment, 1, &mut Vec::new()));
+                }
+            }
+        }
+    }
+
+    /// Whatever length of headers a train states, a part of it states its own, and not more than it has.
+    #[test]
+    fn parts_state_their_own_headers() {
+        let mut buffer = train();
+        buffer[2..4].copy_from_slice(&3000u16.to_ne_bytes());
+        let train = Train::parse(&buffer).unwrap();
+        for (first, count) in [(0, 1), (train.segments - 1, 1), (1, 2)] {
+            let mut part = Vec::new();
+            train.cut(&buffer, first, count, &mut part);
+            assert_eq!(part[2..4], (train.header_bytes as u16).to_ne_bytes(), "{count} from {first} on");
+        }
     }
 
     /// What is cut out of a train's middle is a train itself, and cuts into the same packets.

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 
+use super::control::Control;
 use super::counters::add;
-use super::driver::Control;
 use super::packet::{GSO_TCP4, VNET_HEADER_BYTES};
 use crate::sys;
 

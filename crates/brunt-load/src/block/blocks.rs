@@ -11,6 +11,7 @@ use brunt_result::RequestStatus;
 
 use crate::block::data::DataSource;
 use crate::block::generator::{Area, Planned};
+use crate::block::shelf::RunMark;
 use crate::block::synthetic::WorkerId;
 use crate::block::verify::{GRAINS_MAX, HEADER_BYTES, Journal, JournalHead, Ledger, StableWhen};
 use crate::block::workload::Workload;
@@ -27,7 +28,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Of one worker. `run` is a number that tells this run's blocks from another's when they are verified.
+    /// Of one worker. `run` tells this run's blocks from another's when they are verified.
     ///
     /// # Errors
     /// The workload does not fit the device, or the journal cannot be made.
@@ -35,7 +36,7 @@ impl Blocks {
         workload: &Workload,
         info: &DeviceInfo,
         id: WorkerId,
-        run: u64,
+        run: &RunMark,
     ) -> Result<Blocks, WorkloadError> {
         Blocks::over(workload, info, id.area(workload, info)?, id, run)
     }
@@ -49,7 +50,7 @@ impl Blocks {
         info: &DeviceInfo,
         area: Area,
         id: WorkerId,
-        run: u64,
+        run: &RunMark,
     ) -> Result<Blocks, WorkloadError> {
         Ok(Blocks {
             source: DataSource::new(workload.data, workload.block_bytes_max(), id.seed, id.worker),
@@ -141,7 +142,7 @@ fn ledger(
     info: &DeviceInfo,
     area: Area,
     id: WorkerId,
-    run: u64,
+    mark: &RunMark,
 ) -> Result<Option<Ledger>, WorkloadError> {
     let Some(verify) = &workload.verify else { return Ok(None) };
     let error = |what: String| WorkloadError { key: "verify", what };
@@ -158,11 +159,14 @@ fn ledger(
     }
     let at_once = !info.volatile_cache || workload.force_unit_access;
     let stable = if at_once { StableWhen::Acknowledged } else { StableWhen::Flushed };
+    let run = mark.run;
     let head = JournalHead { run, start: area.start, len, grain, worker: id.worker, stable };
-    let journal = match &verify.journal {
-        Some(folder) => Some(Journal::create(folder, head).map_err(|failure| error(failure.to_string()))?),
-        None => None,
+    let journal = match (&mark.shelf, &verify.journal) {
+        (Some(shelf), _) => Some(shelf.journal(head)),
+        (None, Some(folder)) => Some(Journal::create(folder, head)),
+        (None, None) => None,
     };
+    let journal = journal.transpose().map_err(|failure| error(failure.to_string()))?;
     Ok(Some(Ledger::new(area.start, len, grain, run, journal)))
 }
 

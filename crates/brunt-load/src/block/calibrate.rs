@@ -45,6 +45,21 @@ fn choose(trials: Vec<RingTrial>) -> RingChoice {
     RingChoice { mode, why: format!("measured: {}", told.join(", ")), trials }
 }
 
+/// From what several machines measured at the same time: the rates of a mode are added, and one that does not work on all of
+/// them is no choice.
+pub fn choose_together(choices: &[RingChoice]) -> RingChoice {
+    let trial = |mode: RingMode| {
+        let of = |choice: &RingChoice| choice.trials.iter().find(|trial| trial.mode == mode).cloned();
+        let trials: Vec<RingTrial> = choices.iter().filter_map(of).collect();
+        let rates = trials.iter().map(|trial| trial.requests_per_second);
+        let whole = trials.len() == choices.len() && !trials.is_empty();
+        let requests_per_second = rates.sum::<Option<f64>>().filter(|_| whole);
+        let error = trials.into_iter().find_map(|trial| trial.error);
+        RingTrial { mode, requests_per_second, error }
+    };
+    choose(RingMode::ALL.into_iter().map(trial).collect())
+}
+
 /// Measures every mode with `trial`, a short run of reads, and chooses one.
 ///
 /// # Errors
@@ -139,5 +154,23 @@ mod tests {
         }
         assert_ne!(choice.mode, RingMode::Auto);
         assert!(choose(true).is_none());
+    }
+
+    /// Sums decide, and a mode that one machine lacks is not taken.
+    #[test]
+    fn several_machines_choose_one_mode() {
+        let choice = |rates: [Option<f64>; 3]| {
+            let trial = |(mode, rate)| RingTrial { mode, requests_per_second: rate, error: None };
+            let trials = RingMode::ALL.into_iter().zip(rates).map(trial).collect();
+            RingChoice { trials, ..RingChoice::default() }
+        };
+        let chosen = |machines: &[[Option<f64>; 3]]| {
+            choose_together(&machines.iter().copied().map(choice).collect::<Vec<_>>()).mode
+        };
+        let (fast, slow) = ([Some(10.0), Some(100.0), Some(500.0)], [Some(90.0), Some(80.0), None]);
+        assert_eq!(chosen(&[fast, slow]), RingMode::Sqpoll);
+        assert_eq!(chosen(&[fast, fast]), RingMode::Poll);
+        assert_eq!(chosen(&[slow, slow]), RingMode::Interrupt);
+        assert_eq!(chosen(&[]), RingMode::Interrupt);
     }
 }

@@ -124,6 +124,27 @@ impl<J: WorkerJob> Workers<J> {
     }
 }
 
+impl Workload {
+    /// Whether workers that were made ready for this workload can obey a command.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_command(&self, command: LoadCommand) -> Result<(), LoadCommandError> {
+        match command {
+            LoadCommand::Rate(rate) if !(rate > 0.0 && rate <= 1e9) => {
+                Err(LoadCommandError::BadRate { rate })
+            }
+            LoadCommand::Rate(_) if !matches!(self.arrival, Arrival::Open { .. }) => {
+                Err(LoadCommandError::NoRate)
+            }
+            LoadCommand::Depth(depth) if !(1..=self.queue_depth).contains(&depth) => {
+                Err(LoadCommandError::BadDepth { depth, max: self.queue_depth })
+            }
+            LoadCommand::Stop | LoadCommand::Rate(_) | LoadCommand::Depth(_) => Ok(()),
+        }
+    }
+}
+
 impl<J: WorkerJob> RunningLoad for Workers<J> {
     fn start(&mut self, at: Nanos) {
         for start in self.starts.drain(..) {
@@ -133,21 +154,7 @@ impl<J: WorkerJob> RunningLoad for Workers<J> {
     }
 
     fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
-        let workload = self.job.workload();
-        match command {
-            LoadCommand::Stop => {}
-            LoadCommand::Rate(rate) if !(rate > 0.0 && rate <= 1e9) => {
-                return Err(LoadCommandError::BadRate { rate });
-            }
-            LoadCommand::Rate(_) if !matches!(workload.arrival, Arrival::Open { .. }) => {
-                return Err(LoadCommandError::NoRate);
-            }
-            LoadCommand::Rate(_) => {}
-            LoadCommand::Depth(depth) if !(1..=workload.queue_depth).contains(&depth) => {
-                return Err(LoadCommandError::BadDepth { depth, max: workload.queue_depth });
-            }
-            LoadCommand::Depth(_) => {}
-        }
+        self.job.workload().check_command(command)?;
         self.job.commands().give(command);
         Ok(())
     }

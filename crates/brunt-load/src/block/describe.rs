@@ -42,9 +42,13 @@ impl Workload {
             words.push(format!("{} outstanding", self.queue_depth));
         }
         if stays("workers") && self.workers > 1 {
-            words.push(format!("{} workers", self.workers));
+            let each = if self.hosts.len() > 1 { " on each host" } else { "" };
+            words.push(format!("{} workers{each}", self.workers));
         }
         words.push(self.arrival.describe(stays("rate")));
+        if !self.hosts.is_empty() {
+            words.push(format!("on {}", self.hosts.join(" + ")));
+        }
         words.join(", ")
     }
 

@@ -15,10 +15,12 @@ pub(crate) mod crew;
 pub mod data;
 mod describe;
 pub mod generator;
+pub mod journals;
 mod passes;
 pub mod pattern;
 pub mod seeded;
 mod session;
+pub mod shelf;
 pub mod shuffle;
 pub mod stride;
 pub mod synthetic;
@@ -42,11 +44,12 @@ use crate::commands::Commands;
 use crate::decisions;
 use crate::load::{
     DepthGoal, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, Promise, RateGoal,
-    RunOrder, RunningLoad, Trial,
+    RunOrder, RunPart, RunningLoad, Trial, WorkloadError,
 };
 use crate::record::NoRecorder;
 use crew::{WorkerJob, Workers, open_device, ring_of};
 pub use session::Session;
+use shelf::RunMark;
 use synthetic::WorkerId;
 use worker::{RingTime, Worker};
 use workload::{Arrival, RampUp, StopCondition, Workload};
@@ -69,8 +72,8 @@ impl BlockLoad {
         BlockLoad { workload, ring: RingConfig::default() }
     }
 
-    /// The workload of one run.
-    fn ordered(&self, order: &RunOrder) -> Workload {
+    /// The workload of one run: what the order says is in it.
+    pub fn ordered(&self, order: &RunOrder) -> Workload {
         let mut workload = self.workload.clone();
         workload.ring = order.ring.unwrap_or(workload.ring);
         workload.queue_depth = order.depth.unwrap_or(workload.queue_depth);
@@ -81,11 +84,7 @@ impl BlockLoad {
             };
             workload.arrival = Arrival::Open { rate: rate.rate, process, skip_after: Span(rate.skip_after) };
         }
-        if let (Some(verify), Some(order)) = (&mut workload.verify, order.order)
-            && let Some(folder) = &mut verify.journal
-        {
-            *folder = folder.join(format!("run-{order}"));
-        }
+        workload.keep_journals_apart(order.order);
         if let Some(trial) = order.trial {
             (workload.burst, workload.verify, workload.record_requests) = (None, None, false);
             workload.stop = StopCondition { time: Some(Span(trial.time)), ..StopCondition::default() };
@@ -155,7 +154,7 @@ impl Load for BlockLoad {
         self.workload.describe(&[])
     }
 
-    fn open(&self, on: &LoadTarget) -> Result<Vec<String>, LoadError> {
+    fn open(&self, on: &LoadTarget, _stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
         Ok(device(on)?.info().notes.clone())
     }
 
@@ -168,7 +167,14 @@ impl Load for BlockLoad {
     ) -> Result<(PreparedLoad, Box<dyn RunningLoad>), LoadError> {
         let backend = device(on)?;
         let mut workload = self.ordered(order);
-        let (_, region_bytes) = workload.check_device(backend.info())?;
+        if !workload.hosts.is_empty() {
+            let what = "a workload of other hosts does not run here".to_string();
+            return Err(WorkloadError { key: "hosts", what }.into());
+        }
+        let part = order.part.unwrap_or(RunPart { first_worker: 0, workers_of_all: workload.workers });
+        // The device is shared by the workers of all hosts.
+        let all = Workload { workers: part.workers_of_all, ..workload.clone() };
+        let (_, region_bytes) = all.check_device(backend.info())?;
         workload.settle_passes(region_bytes);
         let ring = match workload.ring {
             RingMode::Auto => self.choose_ring(on, order.seed, stop)?,
@@ -181,7 +187,8 @@ impl Load for BlockLoad {
             backend: Arc::clone(backend),
             ring: self.ring.clone(),
             seed: order.seed,
-            run: order.run,
+            part,
+            run: order.mark(),
             commands: Commands::new(),
         };
         Ok((prepared, Box::new(Workers::spawn(job, &inbox)?)))
@@ -198,7 +205,8 @@ struct Job {
     backend: Arc<dyn Backend>,
     ring: RingConfig,
     seed: u64,
-    run: u64,
+    part: RunPart,
+    run: RunMark,
     commands: Commands,
 }
 
@@ -220,8 +228,9 @@ impl WorkerJob for Job {
         let io = |source| LoadError::Io { worker, source };
         let workload = &self.workload;
         let ring = ring_of(workload, &self.ring).map_err(io)?;
-        let id = WorkerId { worker, workers: workload.workers, seed: self.seed };
-        let ready = Worker::new(workload, self.backend.info(), id, self.run, ring.pool())?;
+        let RunPart { first_worker, workers_of_all } = self.part;
+        let id = WorkerId { worker: first_worker + worker, workers: workers_of_all, seed: self.seed };
+        let ready = Worker::new(workload, self.backend.info(), id, &self.run, ring.pool())?;
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
         inbox.send(WorkerMessage::Ready);
         // No start: nobody wants this run any more.

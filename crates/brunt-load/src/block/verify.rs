@@ -220,6 +220,11 @@ pub const HEAD_BYTES: usize = 52;
 pub const ENTRY_BYTES: usize = 24;
 const JOURNAL_MAGIC: &[u8; 8] = b"BRNTJRN2";
 
+/// The name of a worker's journal in the folder of its run.
+pub fn journal_name(worker: u32) -> String {
+    format!("worker-{worker}.journal")
+}
+
 /// Says which writes were sent and which were acknowledged. Written in batches, never synced: it
 /// survives the end of this process, not of this machine. It is the target that crashes.
 pub struct Journal {
@@ -235,9 +240,17 @@ impl Journal {
     /// The folder or file cannot be made, or there is one already: it may be the only witness.
     pub fn create(folder: &Path, head: JournalHead) -> io::Result<Journal> {
         std::fs::create_dir_all(folder)?;
-        let path = folder.join(format!("worker-{}.journal", head.worker));
+        let path = folder.join(journal_name(head.worker));
         let file =
             File::options().write(true).create_new(true).open(&path).map_err(|error| name(&path, error))?;
+        Journal::begin(file, path, head)
+    }
+
+    /// In this empty file, which errors call so.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn begin(file: File, path: PathBuf, head: JournalHead) -> io::Result<Journal> {
         let mut pending = Vec::with_capacity(1 << 16);
         pending.extend_from_slice(JOURNAL_MAGIC);
         for word in [head.run, head.start, head.len, head.grain] {
@@ -319,7 +332,8 @@ pub fn parse_entry(bytes: &[u8]) -> Option<JournalEntry> {
     })
 }
 
-fn name(path: &Path, error: io::Error) -> io::Error {
+/// The same error with the path that it is about.
+pub(super) fn name(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 

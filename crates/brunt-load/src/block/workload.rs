@@ -20,9 +20,11 @@ use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError, wrong};
 use crate::replay::settings::{AddressMap, Conflicts, ReplayContents, ReplayTiming};
 
 mod depth;
+mod hosts;
 mod steady;
 
 pub use depth::DepthSearch;
+pub(crate) use hosts::check_hosts;
 pub use steady::Steady;
 
 /// Deepest queue of one worker.
@@ -75,6 +77,11 @@ pub struct Workload {
     pub reap_batch: u32,
     /// Worker threads, each with its own queue.
     pub workers: u32,
+    /// Hosts to run it on, all at once: names of `[hosts.NAME]` with `ssh` or `agent`, or hosts of the lab. Each makes its
+    /// share with `workers` threads, and opens the target itself. Default: the machine that runs the experiment, or the
+    /// lab's worker.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// How requests are submitted to the kernel and completions detected; `auto` measures which mode is fastest.
     #[serde(skip_serializing_if = "is_default")]
     pub ring: RingMode,
@@ -172,6 +179,7 @@ impl Default for Workload {
             depth_search: None,
             reap_batch: 1,
             workers: 1,
+            hosts: Vec::new(),
             ring: RingMode::default(),
             arrival: Arrival::Closed {},
             burst: None,
@@ -399,8 +407,8 @@ pub struct DataSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct VerifySettings {
-    /// Folder for journals of acknowledged writes, one per worker. With them `brunt verify` can later distinguish
-    /// lost writes from writes that were never acknowledged.
+    /// Folder for journals of acknowledged writes, one per worker, those of other hosts included. With them `brunt verify`
+    /// can later distinguish lost writes from writes that were never acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<std::path::PathBuf>,
 }
@@ -436,6 +444,7 @@ impl Workload {
         if !(1..=WORKERS_MAX).contains(&self.workers) {
             wrong("workers", format!("{} is outside 1 to {WORKERS_MAX}", self.workers))?;
         }
+        self.check_other_hosts()?;
         self.check_arrival()?;
         self.depth_search.map_or(Ok(()), |search| search.check(self))?;
         if self.burst.is_some_and(|burst| burst.requests == 0) {

@@ -26,7 +26,7 @@ fn requests(count: u64) -> StopCondition {
 #[test]
 fn a_load_needs_a_file_and_a_line() {
     let (_, load) = (load_kind("nap").unwrap().read)("naps = 5").unwrap().remove(0);
-    assert_eq!(load.open(&LoadTarget::default()).unwrap(), ["it only sleeps"]);
+    assert_eq!(load.open(&LoadTarget::default(), &AtomicBool::new(false)).unwrap(), ["it only sleeps"]);
     let measured = measure(
         &*load,
         &LoadTarget::default(),
@@ -94,7 +94,7 @@ fn what_a_load_cannot_do_is_refused_by_type() {
     let file_size = Some(brunt_core::Size(64 << 10));
     let settings = FileSystemLoad { file_size, files: 10, ..FileSystemLoad::new(folder.path()) };
     let phases = FileLoad::phases(&settings);
-    phases[0].open(&LoadTarget::default()).unwrap();
+    phases[0].open(&LoadTarget::default(), &AtomicBool::new(false)).unwrap();
     let (mut running, inbox) = prepared(&phases[0], &LoadTarget::default());
     assert_eq!(running.command(LoadCommand::Rate(1.0)), Err(LoadCommandError::NoRate));
     assert_eq!(running.command(LoadCommand::Depth(1)), Err(LoadCommandError::NoDepth));

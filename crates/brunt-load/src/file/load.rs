@@ -51,6 +51,20 @@ impl FileLoad {
         self.phase
     }
 
+    /// What all phases of its file system have in common.
+    pub fn settings(&self) -> &FileSystemLoad {
+        &self.shared.settings
+    }
+
+    /// All phases as text for [`crate::LOADS`] of the host that runs them.
+    ///
+    /// # Panics
+    /// When its values cannot be written, which what was read from a file always can.
+    pub fn written(&self) -> String {
+        let here = FileSystemLoad { hosts: Vec::new(), ..self.shared.settings.clone() };
+        toml::to_string(&here).expect("a file system load can be written as TOML")
+    }
+
     fn system(&self) -> MutexGuard<'_, Option<FileSystem>> {
         self.shared.system.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,7 +118,7 @@ impl Load for FileLoad {
         format!("{}, {fsync}", self.phase.name().replace('-', " "))
     }
 
-    fn open(&self, _on: &LoadTarget) -> Result<Vec<String>, LoadError> {
+    fn open(&self, _on: &LoadTarget, _stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
         let mut system = self.system();
         if system.is_none() {
             *system = Some(FileSystem::open(&self.shared.settings)?);

@@ -78,6 +78,8 @@ impl<'a> Meter<'a> {
         let cost = cost::of_this_thread(self.calls);
         self.open.figures.cost = cost.since(&self.cost);
         self.cost = cost;
+        // There is always one.
+        self.open.figures.in_flight_nanos = now.0.saturating_sub(self.open.start.0);
         self.open.end = now;
         self.recorder.interval(&self.open);
         self.total.merge(&self.open.figures);
@@ -99,7 +101,9 @@ impl<'a> Meter<'a> {
             figures: self.total,
             stopped: if self.cut { Stopped::Interrupted } else { Stopped::Done },
             first_error: None,
+            began: Nanos::MAX,
             recording_wait: Duration::ZERO,
+            common: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use brunt_result::OpKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::block::workload::check_hosts;
 use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError};
 
 /// Most files of the phases that make some.
@@ -19,6 +20,10 @@ pub const FILES_MAX: u64 = 10_000_000;
 pub struct FileSystemLoad {
     /// Directory on the file system to measure. All files are created in a new folder inside it.
     pub directory: PathBuf,
+    /// Hosts to run it on, all at once: names of `[hosts.NAME]` with `ssh` or `agent`, or hosts of the lab. Each runs whole
+    /// phases in its own `directory`, with its own files. Default: the machine that runs the experiment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// Phases to run, each a point of the experiment; default: all.
     #[serde(default = "all")]
     pub phases: Vec<FilePhase>,
@@ -174,6 +179,7 @@ impl FileSystemLoad {
     pub fn new(directory: &Path) -> FileSystemLoad {
         FileSystemLoad {
             directory: directory.to_path_buf(),
+            hosts: Vec::new(),
             phases: all(),
             file_size: None,
             times_memory: two(),
@@ -194,6 +200,7 @@ impl FileSystemLoad {
     /// The first key that does not.
     pub fn check(&self) -> Result<(), WorkloadError> {
         let wrong = |key, what: &str| Err(WorkloadError { key, what: what.to_string() });
+        check_hosts(&self.hosts, 1)?;
         let mut phases = self.phases.clone();
         phases.sort_unstable();
         phases.dedup();

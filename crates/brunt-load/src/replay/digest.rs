@@ -5,9 +5,10 @@
 //! or changed request shows, whoever of several workers sent it. Not meant against forgery.
 
 use brunt_block::Op;
+use serde::{Deserialize, Serialize};
 
 /// A sum of hashes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
     sum: u64,
     count: u64,
@@ -17,18 +18,40 @@ impl Digest {
     /// One request more, at this offset of its target.
     #[inline]
     pub fn add(&mut self, index: u64, op: Op, target: u16, offset: u64, len: u64) {
-        let operation = (op as u64) << 56 | u64::from(target) << 40;
-        // What a flush is for follows from its target.
-        let (offset, len) = if op == Op::Flush { (0, 0) } else { (offset, len) };
-        let hash = mixed(mixed(index ^ operation).wrapping_add(offset)) ^ len;
-        self.sum = self.sum.wrapping_add(mixed(hash));
+        self.sum = self.sum.wrapping_add(hash(index, op, target, offset, len));
         self.count += 1;
+    }
+
+    /// One fewer: the same was added before.
+    pub fn remove(&mut self, index: u64, op: Op, target: u16, offset: u64, len: u64) {
+        self.sum = self.sum.wrapping_sub(hash(index, op, target, offset, len));
+        self.count -= 1;
+    }
+
+    /// Those of another part of the same requests.
+    pub fn merge(&mut self, other: &Digest) {
+        self.sum = self.sum.wrapping_add(other.sum);
+        self.count = self.count.saturating_add(other.count);
+    }
+
+    /// How many requests it is of.
+    pub fn count(&self) -> u64 {
+        self.count
     }
 
     /// For people and files: sum and count.
     pub fn text(&self) -> String {
         format!("{:016x}-{}", self.sum, self.count)
     }
+}
+
+/// Of one request.
+#[inline]
+fn hash(index: u64, op: Op, target: u16, offset: u64, len: u64) -> u64 {
+    let operation = (op as u64) << 56 | u64::from(target) << 40;
+    // What a flush is for follows from its target.
+    let (offset, len) = if op == Op::Flush { (0, 0) } else { (offset, len) };
+    mixed(mixed(mixed(index ^ operation).wrapping_add(offset)) ^ len)
 }
 
 /// The finaliser of splitmix64: every bit of the number moves half of the hash's.
@@ -52,6 +75,9 @@ mod tests {
         };
         let [a, b] = [(0, Op::Read, 4096, 512), (1, Op::Write, 8192, 512)];
         assert_eq!(of(&[a, b]), of(&[b, a]));
+        let mut fewer = of(&[a, b]);
+        fewer.remove(b.0, b.1, 0, b.2, b.3);
+        assert_eq!(fewer, of(&[a]));
         let others = [
             vec![a],
             vec![a, b, b],

@@ -7,27 +7,59 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use brunt_block::Op;
+use serde::{Deserialize, Serialize};
 
 use super::place::{Placed, Placement};
 use super::routes::Routes;
 use super::select::{Choice, Selected, Selection};
 use super::settings::{AddressMap, ReplayContents, ReplaySettings};
-use super::survey::{Survey, open};
+use super::share::Share;
+use super::survey::{NOT_MET, Survey, open};
 use crate::load::WorkloadError;
 
 /// Rows that are handed over at once: 56 bytes each.
 const BATCH_ROWS: usize = 2048;
 /// Batches that are ahead.
 const BATCHES: usize = 16;
+/// How long a run that is over waits for the reader, in all: what it reads then is only counted.
+const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Requests whose blocks share places with others' now.
-pub(super) const WRAPPED: &str = "moved: wrapped";
-/// The same of `map = "scale"`.
-pub(super) const SCALED: &str = "moved: scaled";
+/// What is done to a request of a trace on its way to a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RowChange {
+    /// It begins and ends with blocks of the target.
+    Rounded,
+    /// Its device stands behind another of the trace.
+    PutBehind,
+    /// Its blocks share places with others' now.
+    Wrapped,
+    /// The same of `map = "scale"`.
+    Scaled,
+    /// It has its place among those that the trace uses.
+    Packed,
+    /// The target takes no request of its length.
+    InPieces,
+}
+
+impl RowChange {
+    /// For people.
+    pub(super) fn said(self) -> &'static str {
+        match self {
+            RowChange::Rounded => "repaired: made whole blocks of the target",
+            RowChange::PutBehind => "moved: a device of the trace behind another",
+            RowChange::Wrapped => "moved: wrapped",
+            RowChange::Scaled => "moved: scaled",
+            RowChange::Packed => "moved: packed",
+            RowChange::InPieces => "repaired: sent in pieces, as the target takes no longer requests",
+        }
+    }
+}
 
 /// A request, ready to be sent at its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +74,10 @@ pub(super) struct ReplayRow {
     pub(super) of: RowOrigin,
     /// It has to be on stable storage before it completes.
     pub(super) fua: bool,
+    /// It is a whole request of the trace, or the last piece of one.
+    pub(super) is_last: bool,
+    /// Another host sends it.
+    pub(super) is_foreign: bool,
     /// What it carries, where the trace knows.
     pub(super) content: Option<NonZeroU64>,
 }
@@ -63,7 +99,7 @@ enum Fed {
 }
 
 /// What was done to rows on their way, by reason.
-pub(super) type RowCounts = BTreeMap<&'static str, u64>;
+pub(super) type RowCounts = BTreeMap<RowChange, u64>;
 
 /// The receiving side.
 pub(super) struct Feed {
@@ -73,6 +109,8 @@ pub(super) struct Feed {
     next: usize,
     failure: Option<WorkloadError>,
     thread: Option<JoinHandle<RowCounts>>,
+    /// What is left of [`WAIT_MAX`].
+    patience: Duration,
 }
 
 /// What the feed has.
@@ -95,6 +133,8 @@ enum Batch {
 pub(super) struct FeederPlan {
     pub(super) settings: ReplaySettings,
     pub(super) routes: Routes,
+    /// What of the trace is sent here.
+    pub(super) share: Share,
     pub(super) survey: std::sync::Arc<Survey>,
     /// The parts of the device that targets have.
     pub(super) parts: Vec<Range<u64>>,
@@ -118,11 +158,19 @@ impl Feed {
             if let Err(Stop::Failed(error)) = feeder.read(&plan, &mut counts) {
                 let _ = feeder.feed.send(Fed::Failed(error));
             }
+            counts.retain(|_, count| *count > 0);
             counts
         };
         let thread = std::thread::Builder::new().name("replay-reader".into()).spawn(work)?;
-        let mut started =
-            Feed { fed: None, empty, rows: Vec::new(), next: 0, failure: None, thread: Some(thread) };
+        let mut started = Feed {
+            fed: None,
+            empty,
+            rows: Vec::new(),
+            next: 0,
+            failure: None,
+            thread: Some(thread),
+            patience: WAIT_MAX,
+        };
         match fed.recv() {
             Ok(Fed::Rows(rows)) => (started.rows, started.fed) = (rows, Some(fed)),
             Ok(Fed::Failed(error)) => started.failure = Some(error),
@@ -154,7 +202,25 @@ impl Feed {
     #[cold]
     fn next_batch(&mut self) -> Batch {
         let Some(fed) = &self.fed else { return Batch::End };
-        match fed.try_recv() {
+        let received = fed.try_recv();
+        self.receive(received)
+    }
+
+    /// Waits until the next row, or the end, is there, but all in all no longer than [`WAIT_MAX`]: for a worker that has
+    /// nothing else to do.
+    pub(super) fn wait(&mut self) {
+        let Some(fed) = self.fed.as_ref().filter(|_| self.next == self.rows.len()) else { return };
+        let began = Instant::now();
+        let received = fed.recv_timeout(self.patience).map_err(|error| match error {
+            RecvTimeoutError::Timeout => TryRecvError::Empty,
+            RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+        });
+        self.patience = self.patience.saturating_sub(began.elapsed());
+        self.receive(received);
+    }
+
+    fn receive(&mut self, received: Result<Fed, TryRecvError>) -> Batch {
+        match received {
             Ok(Fed::Rows(rows)) => {
                 assert!(!rows.is_empty(), "a batch has rows");
                 let mut used = std::mem::replace(&mut self.rows, rows);
@@ -188,6 +254,19 @@ impl Feed {
     }
 }
 
+#[cfg(test)]
+impl Feed {
+    /// What comes by hand in place of a reader's rows: at its end when whoever gives it is dropped. `patience`: how long
+    /// it is waited for.
+    pub(super) fn by_hand(patience: Duration) -> (impl Fn(Vec<ReplayRow>) + Send, Feed) {
+        let (feed, fed) = sync_channel(BATCHES);
+        let (empty, _) = sync_channel(BATCHES * 2);
+        let give = move |rows| feed.send(Fed::Rows(rows)).expect("somebody waits for it");
+        let rows = Vec::new();
+        (give, Feed { fed: Some(fed), empty, rows, next: 0, failure: None, thread: None, patience })
+    }
+}
+
 impl Drop for Feed {
     fn drop(&mut self) {
         self.finish();
@@ -205,7 +284,19 @@ struct Feeder {
 enum Stop {
     /// Nobody wants more.
     Unwanted,
+    /// A request is where the trace had none before the start.
+    Unknown,
     Failed(WorkloadError),
+}
+
+impl Stop {
+    /// With a request of this device.
+    #[cold]
+    fn of_device(self, device: &str) -> Stop {
+        let Stop::Unknown = self else { return self };
+        let what = format!("it was changed after the start: device {device} has a request where it had none");
+        Stop::Failed(WorkloadError { key: "trace", what })
+    }
 }
 
 impl Feeder {
@@ -240,7 +331,8 @@ impl Feeder {
                 match selection.choose(row, devices) {
                     Choice::Take(request) if left > 0 => {
                         left -= 1;
-                        self.push(plan, placement, base, &request, counts)?;
+                        let pushed = self.push(plan, placement, base, &request, counts);
+                        pushed.map_err(|stop| stop.of_device(&devices.names()[request.device as usize]))?;
                     }
                     Choice::Leave => {}
                     Choice::Take(_) | Choice::Over => return Ok(()),
@@ -258,27 +350,31 @@ impl Feeder {
         request: &Selected,
         counts: &mut RowCounts,
     ) -> Result<(), Stop> {
-        let Placed { mut offset, len, rounded, moved } =
-            placement.place(request.device, request.offset, request.len);
-        let mut count = |what: &'static str| *counts.entry(what).or_default() += 1;
+        let placed = placement.place(request.device, request.offset, request.len);
+        let told = plan.survey.told_apart.get(request.device as usize).copied();
+        let (Some(placed), Some(device)) = (placed, told.filter(|told| *told != NOT_MET)) else {
+            return Err(Stop::Unknown);
+        };
+        let Placed { mut offset, len, rounded, moved } = placed;
+        let is_foreign = !plan.share.has(request);
+        let mut count = |what: RowChange| *counts.entry(what).or_default() += u64::from(!is_foreign);
         if rounded {
-            count("repaired: made whole blocks of the target");
+            count(RowChange::Rounded);
         }
         if moved {
             count(match plan.settings.map {
-                AddressMap::AsIs => "moved: a device of the trace behind another",
-                AddressMap::Wrap => WRAPPED,
-                AddressMap::Scale => SCALED,
-                AddressMap::Pack => "moved: packed",
+                AddressMap::AsIs => RowChange::PutBehind,
+                AddressMap::Wrap => RowChange::Wrapped,
+                AddressMap::Scale => RowChange::Scaled,
+                AddressMap::Pack => RowChange::Packed,
             });
         }
         let piece_max = if matches!(request.op, Op::Read | Op::Write) { plan.piece_max } else { u64::MAX };
         if len > piece_max {
-            count("repaired: sent in pieces, as the target takes no longer requests");
+            count(RowChange::InPieces);
         }
         let (time_ns, mut left) = (base + request.time_ns, len);
         let Selected { op, fua, target, .. } = *request;
-        let device = plan.survey.told_apart[request.device as usize];
         let of = RowOrigin { device, target };
         let by_trace = plan.settings.contents == ReplayContents::Trace;
         let whole = request.content.filter(|_| by_trace);
@@ -286,7 +382,10 @@ impl Feeder {
             let piece = left.min(piece_max);
             let response_ns = request.response_ns.unwrap_or(u64::MAX);
             let content = whole.map(|content| content_of_piece(content, len - left));
-            self.batch.push(ReplayRow { time_ns, response_ns, offset, len: piece, op, of, fua, content });
+            let (len, is_last) = (piece, left == piece);
+            let row =
+                ReplayRow { time_ns, response_ns, offset, len, op, of, fua, is_last, is_foreign, content };
+            self.batch.push(row);
             if self.batch.len() == BATCH_ROWS {
                 self.hand_over()?;
             }

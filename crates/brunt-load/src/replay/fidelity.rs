@@ -5,18 +5,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use brunt_core::units::counted;
 use brunt_core::{Histogram, Nanos, Span};
 use brunt_result::replay::{
     DRIFT_DEGRADED_MAX, DRIFT_TRUE_MAX, DeviceFidelity, ForcedWrites, GAP_SLACK_US, GapDistance,
     ISSUE_ERROR_DEGRADED_MAX_US, ISSUE_ERROR_TRUE_MAX_US, LOST_DEGRADED_MAX, ReplayConflicts, ReplayDigests,
-    ReplayFidelity, ReplayVerdict,
+    ReplayFidelity, ReplayVerdict, UnsentRequests,
 };
 use brunt_result::summary::Latencies;
 
-use super::feeder::{RowCounts, SCALED, WRAPPED};
+use super::feeder::{RowChange, RowCounts};
 use super::meter::Meter;
 use super::routes::Routes;
-use super::settings::{AddressMap, Conflicts, ReplaySettings, ReplayTiming};
+use super::settings::{AddressMap, ReplaySettings, ReplayTiming};
 use super::survey::Survey;
 use crate::load::WorkloadError;
 
@@ -40,7 +41,7 @@ pub(super) fn judge(
 ) -> ReplayFidelity {
     let ReplayPlan { settings, survey, .. } = *plan;
     let mut rows: BTreeMap<String, u64> = survey.rows.clone();
-    rows.extend(counts.iter().map(|(why, count)| (why.to_string(), *count)));
+    rows.extend(counts.iter().map(|(change, count)| (change.said().to_string(), *count)));
     let drift = match settings.timing {
         ReplayTiming::Trace => drift(meter),
         ReplayTiming::Depth | ReplayTiming::Dependency => None,
@@ -56,7 +57,9 @@ pub(super) fn judge(
         timing: settings.timing.name().into(),
         speed: settings.speed,
         planned: survey.requests * u64::from(settings.repeat),
-        sent: meter.sent_requests,
+        sent: meter.fates.sent,
+        unsent: meter.fates.unsent(survey.requests * u64::from(settings.repeat)),
+        pieces: meter.sent.count(),
         completed: meter.completed,
         digests: ReplayDigests {
             trace: survey.digest.text(),
@@ -65,6 +68,7 @@ pub(super) fn judge(
         },
         issue_error,
         drift,
+        drift_us: drift.map(|drift| drift * span_us(meter)),
         late: meter.late,
         reordered: meter.reordered,
         reordered_overlapping: meter.reordered_overlapping,
@@ -80,6 +84,7 @@ pub(super) fn judge(
     };
     let mut reasons = Reasons { worst: ReplayVerdict::True, said: Vec::new() };
     reasons.of_requests(&fidelity, meter, settings, survey, failure);
+    reasons.of_devices(meter, survey, settings);
     reasons.of_places(counts);
     reasons.of_times(&fidelity, span_us(meter));
     (fidelity.verdict, fidelity.reasons) = (reasons.worst, reasons.said);
@@ -95,7 +100,8 @@ fn devices(meter: &Meter, plan: &ReplayPlan<'_>) -> Vec<DeviceFidelity> {
         device: told.name.clone(),
         target: told.name.as_ref().and_then(|_| routes.target(told.target)).map(str::to_string),
         planned: told.requests * u64::from(settings.repeat),
-        sent: device.sent_requests,
+        sent: device.fates.sent,
+        unsent: device.fates.unsent(told.requests * u64::from(settings.repeat)),
         completed: device.completed,
         late: device.late,
         issue_error: Latencies::of(&device.errors).filter(|_| by_time),
@@ -133,72 +139,122 @@ impl Reasons {
         survey: &Survey,
         failure: Option<&WorkloadError>,
     ) {
-        let ReplayFidelity { planned, sent, completed, .. } = *fidelity;
-        if let Some(failure) = failure {
-            self.say(
-                ReplayVerdict::NotAReplay,
-                format!(
-                    "the trace could not be read to its end: {}; for = \"{}\" replays what comes before",
-                    failure.what,
-                    replayed(meter, settings.speed)
-                ),
-            );
-        }
-        if !meter.ended {
+        let ReplayFidelity { unsent, pieces, completed, .. } = *fidelity;
+        self.of_end(fidelity, meter, settings.speed, failure);
+        self.of_lost(unsent, meter.fates.reached());
+        if completed < pieces {
+            let failed = pieces - completed;
             let what = format!(
-                "it ended after {sent} of {planned} requests of the trace; at this pace it takes stop = {{ time = \"{}\" }}",
-                needed(meter, sent, planned)
+                "{} did not end well; in an experiment, retry = {{ count = 3 }} sends {} again",
+                counted(failed as usize, "request"),
+                if failed == 1 { "it" } else { "them" }
             );
-            self.say(ReplayVerdict::Degraded, what);
+            self.say_beyond(failed as f64 / pieces.max(1) as f64 > LOST_DEGRADED_MAX, what);
         }
-        let lost = meter.planned_requests - sent.min(meter.planned_requests);
-        let share = |count: u64| count as f64 / meter.planned_requests.max(1) as f64;
-        if lost > 0 {
-            let what = match settings.conflicts {
-                Conflicts::Drop => {
-                    format!("{lost} requests were not sent; with conflicts = \"hold-back\" they wait")
-                }
-                _ => format!("{lost} requests were not sent"),
-            };
-            self.say_beyond(share(lost) > LOST_DEGRADED_MAX, what);
-        }
-        if completed < sent {
-            let failed = sent - completed;
-            let what = format!(
-                "{failed} requests did not end well; in an experiment, retry = {{ count = 3 }} sends them again"
-            );
-            self.say_beyond(share(failed) > LOST_DEGRADED_MAX, what);
-        }
-        if lost == 0 && meter.planned != meter.sent {
+        if meter.planned.count() == meter.sent.count() && meter.planned != meter.sent {
             self.say(ReplayVerdict::NotAReplay, "other requests went out than were planned".into());
         }
         let once = settings.repeat == 1 && settings.map == AddressMap::AsIs;
         let untouched = !survey.repaired && fidelity.rows == survey.rows;
-        if meter.ended && lost == 0 && once && untouched && meter.sent != survey.digest {
+        if unsent.total() == 0 && once && untouched && meter.sent != survey.digest {
             self.say(ReplayVerdict::NotAReplay, "other requests went out than are in the trace".into());
         }
-        if meter.ended && lost == 0 && fidelity.forced.sent < fidelity.forced.planned {
+        if unsent.lost() == 0 && fidelity.forced.sent < fidelity.forced.planned {
             let what = format!(
-                "{} of {} writes with FUA were sent without it",
+                "{} of {} writes with FUA went out without it",
                 fidelity.forced.planned - fidelity.forced.sent,
                 fidelity.forced.planned
             );
             self.say(ReplayVerdict::NotAReplay, what);
         }
         if fidelity.reordered_overlapping > 0 {
+            let (were, are) = match fidelity.reordered_overlapping {
+                1 => ("was", "it is"),
+                _ => ("were", "they are"),
+            };
             let what = format!(
-                "{} requests were overtaken by one on the same blocks; with conflicts = \"hold-back\" they are not",
-                fidelity.reordered_overlapping
+                "{} {were} overtaken by one on the same blocks; with conflicts = \"hold-back\" {are} not",
+                counted(fidelity.reordered_overlapping as usize, "request")
             );
             self.say(ReplayVerdict::Degraded, what);
         }
     }
 
-    fn of_places(&mut self, counts: &RowCounts) {
-        for why in [WRAPPED, SCALED] {
-            if let Some(count) = counts.get(why) {
+    /// Whether it got to the end of the trace.
+    fn of_end(
+        &mut self,
+        fidelity: &ReplayFidelity,
+        meter: &Meter,
+        speed: f64,
+        failure: Option<&WorkloadError>,
+    ) {
+        let ReplayFidelity { planned, sent, unsent, .. } = *fidelity;
+        let missing = if meter.ended { meter.fates.missing(planned) } else { 0 };
+        if let Some(failure) = failure {
+            let what = format!(
+                "the trace could not be read to its end: {}; for = \"{}\" replays what comes before",
+                failure.what,
+                replayed(meter, speed)
+            );
+            self.say(ReplayVerdict::NotAReplay, what);
+        } else if missing > 0 {
+            let what = format!(
+                "the trace was changed after the start: it has {} fewer; for = \"{}\" replays those that it has",
+                counted(missing as usize, "request"),
+                replayed(meter, speed)
+            );
+            self.say(ReplayVerdict::NotAReplay, what);
+        } else if unsent.after_end > 0 {
+            let what = format!(
+                "it ended after {sent} of {planned} requests of the trace; at this pace it takes stop = {{ time = \"{}\" }}",
+                needed(meter, sent, planned)
+            );
+            self.say(ReplayVerdict::Degraded, what);
+        }
+    }
+
+    /// Whether each device has no more requests than it had before the start.
+    fn of_devices(&mut self, meter: &Meter, survey: &Survey, settings: &ReplaySettings) {
+        for (told, device) in survey.told.iter().zip(&meter.devices) {
+            let beyond = device.fates.beyond(told.requests * u64::from(settings.repeat));
+            if beyond > 0 {
                 let what = format!(
-                    "{count} requests {why}: blocks that were apart share places; map = \"pack\" keeps them apart"
+                    "the trace was changed after the start: it has {} more of {}; replay it when nothing writes it",
+                    counted(beyond as usize, "request"),
+                    told.name.as_ref().map_or("other devices".into(), |name| format!("device {name}"))
+                );
+                self.say(ReplayVerdict::NotAReplay, what);
+            }
+        }
+    }
+
+    /// Requests that should have been sent, of all that the run got to.
+    fn of_lost(&mut self, unsent: UnsentRequests, reached: u64) {
+        let causes = [
+            (
+                unsent.dropped,
+                "dropped for one in flight on the same blocks; conflicts = \"hold-back\" waits instead",
+            ),
+            (
+                unsent.skipped,
+                "due and not sent before the run was over; drain is how long it waits for late requests",
+            ),
+            (unsent.not_taken, "not taken by the device before the run was over"),
+        ];
+        for (lost, why) in causes.into_iter().filter(|(lost, _)| *lost > 0) {
+            let beyond = unsent.lost() as f64 / reached.max(1) as f64 > LOST_DEGRADED_MAX;
+            let were = if lost == 1 { "was" } else { "were" };
+            self.say_beyond(beyond, format!("{} {were} {why}", counted(lost as usize, "request")));
+        }
+    }
+
+    fn of_places(&mut self, counts: &RowCounts) {
+        for (change, done) in [(RowChange::Wrapped, "wrapped"), (RowChange::Scaled, "scaled")] {
+            if let Some(count) = counts.get(&change) {
+                let what = format!(
+                    "{} {} {done}: blocks that were apart share places; map = \"pack\" keeps them apart",
+                    counted(*count as usize, "request"),
+                    if *count == 1 { "was" } else { "were" }
                 );
                 self.say(ReplayVerdict::Degraded, what);
             }
@@ -238,7 +294,7 @@ impl Reasons {
                 false => format!("replay it at a speed of {}", slower(fidelity.speed / 2.0)),
             };
             let what = format!(
-                "one of 100 requests was sent over {:.1} ms late, most for {main}; {instead}",
+                "one of 100 requests was sent over {:.1} ms late, most because of {main}; {instead}",
                 error.p99_us / 1e3
             );
             self.say_beyond(error.p99_us > ISSUE_ERROR_DEGRADED_MAX_US, what);

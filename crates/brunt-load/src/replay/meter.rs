@@ -8,7 +8,8 @@ use std::collections::BinaryHeap;
 
 use brunt_core::{Histogram, Nanos};
 use brunt_result::RequestStatus;
-use brunt_result::replay::{LATE_AFTER_US, LateRequests, ReplayMoment};
+use brunt_result::replay::{LATE_AFTER_US, LateRequests, ReplayMoment, UnsentRequests};
+use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
 use super::feeder::{ReplayRow, RowOrigin};
@@ -20,11 +21,13 @@ use crate::block::generator::Planned;
 const MOMENTS_MAX: usize = 128;
 /// The first length of a moment.
 const MOMENT_NANOS: u64 = 100_000_000;
+/// Above every count of a host's part of a replay.
+const COUNT_MAX: u64 = 1 << 53;
 /// Requests of the trace that are in flight at once, at the most, as far as they are counted.
 const TRACE_DEPTH_MAX: usize = 1 << 16;
 
 /// Sums of a part of the run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Moment {
     arrived: u64,
     depth: u64,
@@ -35,12 +38,16 @@ struct Moment {
 }
 
 impl Moment {
+    /// Another's numbers may be anything.
     fn add(&mut self, other: &Moment) {
-        self.arrived += other.arrived;
-        self.depth += other.depth;
-        self.trace_depth += other.trace_depth;
-        self.sent += other.sent;
-        self.error += other.error;
+        let sums = [
+            (&mut self.arrived, other.arrived),
+            (&mut self.depth, other.depth),
+            (&mut self.trace_depth, other.trace_depth),
+            (&mut self.sent, other.sent),
+            (&mut self.error, other.error),
+        ];
+        sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
         self.error_max = self.error_max.max(other.error_max);
     }
 }
@@ -53,33 +60,94 @@ struct MomentAt {
     end: u64,
 }
 
+/// Requests of the trace by what became of them. One in pieces counts once, with its last piece.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Fates {
+    /// Given to a worker.
+    given: u64,
+    pub(super) sent: u64,
+    dropped: u64,
+    /// Given to a worker only to be counted.
+    skipped: u64,
+    /// Given to a worker and back, as the run was over before they were due: not among `given`.
+    given_back: u64,
+}
+
+impl Fates {
+    /// Those of another part of the same requests.
+    fn merge(&mut self, other: &Fates) {
+        let Fates { given, sent, dropped, skipped, given_back } = *other;
+        self.given = self.given.saturating_add(given);
+        self.sent = self.sent.saturating_add(sent);
+        self.dropped = self.dropped.saturating_add(dropped);
+        self.skipped = self.skipped.saturating_add(skipped);
+        self.given_back = self.given_back.saturating_add(given_back);
+    }
+
+    /// Whether another host can have counted so.
+    fn are_possible(&self) -> bool {
+        let Fates { given, sent, dropped, skipped, given_back } = *self;
+        let small = [given, sent, dropped, skipped, given_back].iter().all(|count| *count <= COUNT_MAX);
+        small && given >= sent + skipped
+    }
+
+    /// That were to be sent: all but those that the run did not get to.
+    pub(super) fn reached(&self) -> u64 {
+        self.given + self.dropped
+    }
+
+    /// How many of so many requests never came out of the trace, once all that it has were given away: requests that
+    /// were given back did come.
+    pub(super) fn missing(&self, planned: u64) -> u64 {
+        planned.saturating_sub(self.reached() + self.given_back)
+    }
+
+    /// How many more became of them than of so many requests: of a device, if the trace was changed after the start.
+    pub(super) fn beyond(&self, planned: u64) -> u64 {
+        self.reached().saturating_sub(planned)
+    }
+
+    /// What was not sent of so many requests.
+    ///
+    /// # Panics
+    /// More were sent or counted than were given: our own mistake.
+    pub(super) fn unsent(&self, planned: u64) -> UnsentRequests {
+        let Fates { given, sent, dropped, skipped, .. } = *self;
+        assert!(given >= sent + skipped, "{self:?}");
+        let (not_taken, after_end) = (given - sent - skipped, planned.saturating_sub(self.reached()));
+        UnsentRequests { dropped, skipped, not_taken, after_end }
+    }
+}
+
 /// What is known of the requests of a device of the trace.
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct DeviceMeter {
     pub(super) planned: Digest,
-    pub(super) planned_requests: u64,
+    pub(super) fates: Fates,
     pub(super) sent: Digest,
-    pub(super) sent_requests: u64,
     pub(super) completed: u64,
     pub(super) late: u64,
     pub(super) errors: Histogram,
 }
 
 /// What is known so far.
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Meter {
     start: Nanos,
     /// Requests have times of their own: they are not sent as fast as possible.
     by_time: bool,
     /// Where each target begins on the device that all of them are.
+    #[serde(skip)]
     begins: Vec<u64>,
     /// Of devices that are told apart, if there are several.
     pub(super) devices: Vec<DeviceMeter>,
     /// Writes and unmaps that were to be, and that were sent with FUA.
     pub(super) forced_planned: u64,
     pub(super) forced_sent: u64,
+    /// Of what was to be sent, and of what was: whole requests and pieces.
     pub(super) planned: Digest,
-    pub(super) planned_requests: u64,
     pub(super) sent: Digest,
-    pub(super) sent_requests: u64,
+    pub(super) fates: Fates,
     pub(super) completed: u64,
     /// Everything was given away.
     pub(super) ended: bool,
@@ -98,8 +166,12 @@ pub(super) struct Meter {
     moments: Vec<Moment>,
     moment_nanos: u64,
     /// The one that was asked for last.
+    #[serde(skip)]
     moment: MomentAt,
+    /// The trace says how long requests took.
+    has_responses: bool,
     /// When requests that arrived completed in the trace, on its clock; `None` where it does not say.
+    #[serde(skip)]
     trace_in_flight: Option<BinaryHeap<Reverse<u64>>>,
 }
 
@@ -107,26 +179,19 @@ impl Meter {
     /// `has_responses`: the trace says how long requests took. `begins`: where each target begins. `devices`: how many are
     /// told apart.
     pub(super) fn new(timing: ReplayTiming, has_responses: bool, begins: Vec<u64>, devices: usize) -> Meter {
-        let device = |_| DeviceMeter {
-            planned: Digest::default(),
-            planned_requests: 0,
-            sent: Digest::default(),
-            sent_requests: 0,
-            completed: 0,
-            late: 0,
-            errors: Histogram::new(),
-        };
         Meter {
             start: Nanos(0),
             by_time: timing != ReplayTiming::Depth,
             begins,
-            devices: if devices > 1 { (0..devices).map(device).collect() } else { Vec::new() },
+            devices: match devices {
+                0 | 1 => Vec::new(),
+                _ => (0..devices).map(|_| DeviceMeter::default()).collect(),
+            },
             forced_planned: 0,
             forced_sent: 0,
             planned: Digest::default(),
-            planned_requests: 0,
             sent: Digest::default(),
-            sent_requests: 0,
+            fates: Fates::default(),
             completed: 0,
             ended: false,
             errors: Histogram::new(),
@@ -142,6 +207,7 @@ impl Meter {
             moments: Vec::with_capacity(MOMENTS_MAX),
             moment_nanos: MOMENT_NANOS,
             moment: MomentAt::default(),
+            has_responses,
             trace_in_flight: has_responses.then(|| BinaryHeap::with_capacity(TRACE_DEPTH_MAX)),
         }
     }
@@ -167,17 +233,69 @@ impl Meter {
         let target = row.of.target;
         let offset = row.offset - self.begins[usize::from(target)];
         self.planned.add(index, row.op, target, offset, row.len);
-        self.planned_requests += 1;
         self.forced_planned += u64::from(row.fua);
         if let Some(device) = self.devices.get_mut(usize::from(row.of.device)) {
             device.planned.add(index, row.op, target, offset, row.len);
-            device.planned_requests += 1;
         }
     }
 
-    /// A request is given to a worker, while so many are in flight.
+    /// What becomes of a request of this device, in all and among the device's own.
     #[inline]
-    pub(super) fn arrival(&mut self, row: &ReplayRow, due: Nanos, in_flight: usize) {
+    fn fate(&mut self, of: RowOrigin, count: impl Fn(&mut Fates)) {
+        count(&mut self.fates);
+        if let Some(device) = self.devices.get_mut(usize::from(of.device)) {
+            count(&mut device.fates);
+        }
+    }
+
+    /// A request that was planned, or the last piece of one, goes to a worker.
+    #[inline]
+    pub(super) fn given(&mut self, of: RowOrigin) {
+        self.fate(of, |fates| fates.given += 1);
+    }
+
+    /// A request that was planned is not sent, or not all of its pieces: it conflicts with one in flight.
+    #[cold]
+    pub(super) fn dropped(&mut self, of: RowOrigin) {
+        self.fate(of, |fates| fates.dropped += 1);
+    }
+
+    /// A request that a worker was given is not going to be sent, though it was due.
+    #[cold]
+    pub(super) fn skipped(&mut self, entry: &Entry) {
+        if entry.closes {
+            self.fate(entry.of, |fates| fates.skipped += 1);
+        }
+    }
+
+    /// A request that a worker was given is not going to be sent, because the run is over before it is due. `arrived`: it
+    /// was given to be sent, not to be counted.
+    #[cold]
+    pub(super) fn given_back(&mut self, index: u64, entry: &Entry, arrived: bool) {
+        let Entry { op, offset, len, of, fua, closes, found: (here, there), .. } = *entry;
+        if arrived {
+            let moment = self.moment(entry.due);
+            moment.arrived -= 1;
+            moment.depth -= u64::from(here);
+            moment.trace_depth -= u64::from(there);
+        }
+        let offset = offset - self.begins[usize::from(of.target)];
+        self.planned.remove(index, op, of.target, offset, len);
+        self.forced_planned -= u64::from(fua);
+        if let Some(device) = self.devices.get_mut(usize::from(of.device)) {
+            device.planned.remove(index, op, of.target, offset, len);
+        }
+        if closes {
+            self.fate(of, |fates| {
+                fates.given -= 1;
+                fates.given_back += 1;
+            });
+        }
+    }
+
+    /// A request is given to a worker, while so many are in flight. How many it finds, here and in the trace.
+    #[inline]
+    pub(super) fn arrival(&mut self, row: &ReplayRow, due: Nanos, in_flight: usize) -> (u32, u32) {
         let trace_depth = match &mut self.trace_in_flight {
             None => 0,
             Some(completions) => {
@@ -195,6 +313,7 @@ impl Meter {
         moment.arrived += 1;
         moment.depth += in_flight as u64;
         moment.trace_depth += trace_depth as u64;
+        (in_flight as u32, trace_depth as u32)
     }
 
     /// Whether a request goes out of order at this time: a later one was sent before, or one before it is sent later.
@@ -209,7 +328,7 @@ impl Meter {
         let target = entry.of.target;
         let offset = request.offset - self.begins[usize::from(target)];
         self.sent.add(request.index, request.op, target, offset, request.len);
-        self.sent_requests += 1;
+        self.fates.sent += u64::from(entry.closes);
         self.forced_sent += u64::from(request.force_unit_access && entry.fua);
         if self.is_out_of_order(request.index, at) {
             self.reordered += 1;
@@ -224,7 +343,7 @@ impl Meter {
         let is_late = error > (LATE_AFTER_US * 1e3) as u64;
         if let Some(device) = self.devices.get_mut(usize::from(entry.of.device)) {
             device.sent.add(request.index, request.op, target, offset, request.len);
-            device.sent_requests += 1;
+            device.fates.sent += u64::from(entry.closes);
             device.late += u64::from(is_late);
             if self.by_time {
                 device.errors.record(Nanos(error));
@@ -309,6 +428,63 @@ impl Meter {
         self.moment_nanos *= 2;
     }
 
+    /// When the run started.
+    pub(super) fn started(&self) -> Nanos {
+        self.start
+    }
+
+    /// Whether another host can have seen this, of so many devices that are told apart.
+    pub(super) fn is_possible(&self, devices: usize) -> bool {
+        let devices = if devices > 1 { devices } else { 0 };
+        let counts = [self.planned.count(), self.sent.count(), self.completed];
+        let moments = (MOMENT_NANOS..=u64::MAX >> 8).contains(&self.moment_nanos);
+        counts.iter().all(|count| *count <= COUNT_MAX)
+            && self.fates.are_possible()
+            && self.devices.len() == devices
+            && self.devices.iter().all(|device| device.fates.are_possible())
+            && self.moments.len() <= MOMENTS_MAX
+            && moments
+            && (self.moment_nanos / MOMENT_NANOS).is_power_of_two()
+            && self.moment_nanos.is_multiple_of(MOMENT_NANOS)
+    }
+
+    /// Adds the counts of another part of the same replay.
+    pub(super) fn merge_counts(&mut self, other: &Meter) {
+        self.planned.merge(&other.planned);
+        self.sent.merge(&other.sent);
+        self.fates.merge(&other.fates);
+        let sums = [
+            (&mut self.forced_planned, other.forced_planned),
+            (&mut self.forced_sent, other.forced_sent),
+            (&mut self.completed, other.completed),
+            (&mut self.reordered, other.reordered),
+            (&mut self.reordered_overlapping, other.reordered_overlapping),
+            (&mut self.conflicts, other.conflicts),
+        ];
+        sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        for (own, other) in self.devices.iter_mut().zip(&other.devices) {
+            own.planned.merge(&other.planned);
+            own.sent.merge(&other.sent);
+            own.fates.merge(&other.fates);
+            own.completed = own.completed.saturating_add(other.completed);
+            own.late = own.late.saturating_add(other.late);
+            own.errors.merge(&other.errors);
+        }
+    }
+
+    /// Adds the moments of another part of the same replay, in moments of the longer length.
+    pub(super) fn merge_moments(&mut self, other: &Meter) {
+        let mut other = other.clone();
+        while self.moment_nanos < other.moment_nanos {
+            self.lengthen();
+        }
+        while other.moment_nanos < self.moment_nanos {
+            other.lengthen();
+        }
+        self.moments.resize(self.moments.len().max(other.moments.len()), Moment::default());
+        self.moments.iter_mut().zip(&other.moments).for_each(|(own, other)| own.add(other));
+    }
+
     /// How it went over time; moments without requests are left out.
     pub(super) fn moments(&self) -> Vec<ReplayMoment> {
         let seconds = |at: usize| (at as u64 * self.moment_nanos) as f64 / 1e9;
@@ -321,10 +497,7 @@ impl Meter {
                 issue_error_mean_us: of(moment.error, moment.sent) / 1e3,
                 issue_error_max_us: moment.error_max as f64 / 1e3,
                 depth_mean: of(moment.depth, moment.arrived),
-                trace_depth_mean: self
-                    .trace_in_flight
-                    .is_some()
-                    .then(|| of(moment.trace_depth, moment.arrived)),
+                trace_depth_mean: self.has_responses.then(|| of(moment.trace_depth, moment.arrived)),
             })
         };
         self.moments.iter().enumerate().filter_map(moment).collect()

@@ -13,10 +13,12 @@ mod feeder;
 mod fidelity;
 mod keys;
 mod meter;
+mod part;
 mod place;
 mod routes;
 mod select;
 pub mod settings;
+mod share;
 mod spin;
 mod stream;
 mod survey;
@@ -31,29 +33,33 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use brunt_block::{Backend, DeviceInfo, Health, RingConfig};
-use brunt_core::units::format_grouped;
+use brunt_core::units::{counted, format_grouped};
 use brunt_core::{Nanos, Size};
 use brunt_result::choice::{RingChoice, RingMode};
-use brunt_result::replay::ReplayFidelity;
+use brunt_result::replay::{ReplayFidelity, ReplayVerdict};
 use brunt_result::{OpKind, Outcome};
 
 use crate::block::blocks::Blocks;
 use crate::block::crew::{WorkerJob, Workers, open_device, ring_of};
 use crate::block::generator::Area;
+use crate::block::shelf::RunMark;
 use crate::block::synthetic::WorkerId;
 use crate::block::worker::Worker;
 use crate::block::workload::{BlockSize, StopCondition, Workload};
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::{Commands, LoadCommand, LoadCommandError};
 use crate::load::{
-    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, RunOrder,
+    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, RunOrder, RunPart,
     RunningLoad, WorkloadError,
 };
 use feeder::{Feed, FeederPlan};
 use fidelity::ReplayPlan;
 use meter::Meter;
+pub use part::PartError;
+use part::ReplayPart;
 use routes::{Routes, rooms};
 use settings::{Conflicts, ReplayContents, ReplaySettings, ReplayTiming};
+use share::Share;
 use spin::SpinTime;
 use stream::Stream;
 use survey::{Survey, SurveyCell};
@@ -107,6 +113,40 @@ impl ReplayLoad {
         &self.workload
     }
 
+    /// A digest of all requests that it replays, as they are in the trace: the same wherever the same trace is read.
+    ///
+    /// # Errors
+    /// The trace cannot be read.
+    pub fn trace_digest(&self) -> Result<String, WorkloadError> {
+        Ok(self.survey()?.digest.text())
+    }
+
+    /// What replays of parts of it on several hosts came to together. Each is [`Finished::replay_part`] of a host; that of a host
+    /// that was lost is missing, and `lost` says why.
+    ///
+    /// # Errors
+    /// A part is none.
+    pub fn judge(&self, parts: &[String], lost: &[String]) -> Result<Option<ReplayFidelity>, PartError> {
+        let Some(survey) = self.known() else { return Ok(None) };
+        let read = |text: &String| ReplayPart::read(text, survey.told.len());
+        let parts: Vec<ReplayPart> = parts.iter().map(read).collect::<Result<_, _>>()?;
+        let Some(mut all) = parts.into_iter().reduce(|mut all, part| {
+            all.merge(&part);
+            all
+        }) else {
+            return Ok(None);
+        };
+        all.meter.ended &= lost.is_empty();
+        let failure = all.failure.clone().map(|what| WorkloadError { key: "trace", what });
+        let plan = ReplayPlan { settings: &self.settings, survey, routes: &self.routes };
+        let mut fidelity = fidelity::judge(&all.meter, &plan, &all.rows, failure.as_ref());
+        if !lost.is_empty() {
+            fidelity.verdict = fidelity.verdict.max(ReplayVerdict::Degraded);
+            fidelity.reasons.push(format!("the part of a host is missing: {}", lost.join("; ")));
+        }
+        Ok(Some(fidelity))
+    }
+
     /// Reads the trace, if that was not done yet, and holds it against a device of which targets have these parts.
     ///
     /// # Errors
@@ -129,16 +169,7 @@ impl ReplayLoad {
         let survey = self.survey()?;
         let number = self.routes.number(target).unwrap_or(0);
         survey.fits_target(self.settings.map, info, &self.routes, (number, target, info.size_bytes))?;
-        survey.can(info)
-    }
-
-    /// Reads the trace, if that was not done yet, and says whether it changes what is on a target.
-    ///
-    /// # Errors
-    /// The trace cannot be read.
-    pub fn changes_target(&self, target: &str) -> Result<bool, WorkloadError> {
-        let survey = self.survey()?;
-        Ok(survey.changes_target(self.routes.number(target).unwrap_or(0)))
+        survey.can(info, survey.changes_target(number))
     }
 
     fn survey(&self) -> Result<Arc<Survey>, WorkloadError> {
@@ -173,11 +204,7 @@ impl ReplayLoad {
             RingMode::Auto => RingMode::Interrupt,
             stated => stated,
         };
-        if let (Some(verify), Some(order)) = (&mut workload.verify, order.order)
-            && let Some(folder) = &mut verify.journal
-        {
-            *folder = folder.join(format!("run-{order}"));
-        }
+        workload.keep_journals_apart(order.order);
         if let Some(trial) = order.trial {
             workload.stop =
                 StopCondition { time: Some(brunt_core::Span(trial.time)), ..StopCondition::default() };
@@ -186,12 +213,26 @@ impl ReplayLoad {
         workload
     }
 
+    /// What is sent here, of workers of all hosts.
+    ///
+    /// # Errors
+    /// It cannot be shared.
+    fn share(&self, part: Option<RunPart>) -> Result<Share, WorkloadError> {
+        let workers = self.workload.workers.max(1);
+        let Some(RunPart { first_worker, workers_of_all }) = part else { return Ok(Share::ALL) };
+        let share = Share { index: first_worker / workers, of: (workers_of_all / workers).max(1) };
+        if share.of > 1 {
+            self.workload.check_shared_replay()?;
+        }
+        Ok(share)
+    }
+
     fn notes(&self, survey: &Survey, engine: &Workload, info: &DeviceInfo) -> Vec<String> {
         let seconds = survey.span_ns as f64 / 1e9;
-        let count = format_grouped(survey.requests as f64);
+        let count = counted(survey.requests as usize, "request");
         let mut notes = info.notes.clone();
         notes.push(format!(
-            "trace: {count} requests in {seconds:.3} s ({}); {}",
+            "trace: {count} in {seconds:.3} s ({}); {}",
             survey.format,
             self.settings.map.effect()
         ));
@@ -205,16 +246,18 @@ impl ReplayLoad {
             ));
         }
         if survey.contents > 0 && self.settings.contents == ReplayContents::Trace {
-            let count = format_grouped(survey.contents as f64);
             notes.push(if engine.verify.is_some() {
+                let count = format_grouped(survey.contents as f64);
                 format!(
                     "verified writes carry their addresses, not the contents that the trace knows of {count}"
                 )
             } else {
-                format!("contents of {count} writes follow the trace's hashes")
+                let writes = counted(survey.contents as usize, "write");
+                format!("contents of {writes} follow the trace's hashes")
             });
         }
-        notes.extend(survey.rows.iter().map(|(why, rows)| format!("trace: {rows} rows {why}")));
+        let row = |(why, rows): (&String, &u64)| format!("trace: {} {why}", counted(*rows as usize, "row"));
+        notes.extend(survey.rows.iter().map(row));
         notes
     }
 }
@@ -255,6 +298,11 @@ impl Load for ReplayLoad {
         }
     }
 
+    fn changes_target(&self, target: &str) -> Result<bool, WorkloadError> {
+        let survey = self.survey()?;
+        Ok(survey.changes_target(self.routes.number(target).unwrap_or(0)))
+    }
+
     fn describe(&self) -> String {
         let ReplaySettings { trace, speed, timing, map, .. } = &self.settings;
         let name = trace
@@ -272,7 +320,7 @@ impl Load for ReplayLoad {
         format!("replay of {name} {when}, addresses {}{workers}", map.name())
     }
 
-    fn open(&self, on: &LoadTarget) -> Result<Vec<String>, LoadError> {
+    fn open(&self, on: &LoadTarget, _stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
         let info = device(on)?.info();
         self.check_trace(info, &on.parts)?;
         let survey = self.survey()?;
@@ -299,12 +347,15 @@ impl Load for ReplayLoad {
             // Blocks carry what is verified in place of the trace's contents.
             settings.contents = ReplayContents::Data;
         }
+        let part = order.part.unwrap_or(RunPart { first_worker: 0, workers_of_all: workload.workers });
+        let share = self.share(order.part)?;
         let parts = rooms(&on.parts, info.size_bytes);
         let begins = parts.iter().map(|part| part.start).collect();
         let in_flight = workload.queue_depth as usize * workload.workers as usize;
         let plan = FeederPlan {
             settings: settings.clone(),
             routes: self.routes.clone(),
+            share,
             survey: Arc::clone(&survey),
             parts,
             block: u64::from(info.block_bytes),
@@ -317,12 +368,12 @@ impl Load for ReplayLoad {
         let turns = Turns::new(stream, workload.workers, workload.queue_depth);
         let ring = RingChoice::stated(workload.ring);
         let prepared = PreparedLoad::alone(workload.workers, workload.queue_depth, Some(ring));
-        let (seed, run, spin) = (order.seed, order.run, settings.spin.as_nanos() as u64);
+        let (seed, run, spin) = (order.seed, order.mark(), settings.spin.as_nanos() as u64);
         let commands = Commands::new();
-        let job = ReplayJob { workload, backend, turns: turns.clone(), seed, run, spin, commands };
+        let job = ReplayJob { workload, backend, turns: turns.clone(), seed, part, run, spin, commands };
         let workers = Workers::spawn(job, &inbox)?;
-        let routes = self.routes.clone();
-        Ok((prepared, Box::new(RunningReplay { workers, turns, settings, routes, survey })))
+        let (routes, is_part) = (self.routes.clone(), order.part.is_some());
+        Ok((prepared, Box::new(RunningReplay { workers, turns, settings, routes, survey, is_part })))
     }
 
     fn any(&self) -> &dyn Any {
@@ -336,7 +387,8 @@ struct ReplayJob {
     backend: Arc<dyn Backend>,
     turns: Turns,
     seed: u64,
-    run: u64,
+    part: RunPart,
+    run: RunMark,
     /// In nanoseconds.
     spin: u64,
     commands: Commands,
@@ -360,10 +412,11 @@ impl WorkerJob for ReplayJob {
         let io = |source| LoadError::Io { worker, source };
         let (workload, info) = (&self.workload, self.backend.info());
         let ring = ring_of(workload, &RingConfig::default()).map_err(io)?;
-        let id = WorkerId { worker, workers: workload.workers, seed: self.seed };
+        let RunPart { first_worker, workers_of_all } = self.part;
+        let id = WorkerId { worker: first_worker + worker, workers: workers_of_all, seed: self.seed };
         let align = workload.align.0;
         let area = Area { start: 0, len: info.size_bytes / align * align, align, first: 0 };
-        let content = Blocks::over(workload, info, area, id, self.run)?;
+        let content = Blocks::over(workload, info, area, id, &self.run)?;
         let sequence = self.turns.sequence(workload.queue_depth);
         let ready = Worker::with(sequence, content, workload, id, ring.pool());
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
@@ -385,6 +438,8 @@ struct RunningReplay {
     settings: ReplaySettings,
     routes: Routes,
     survey: Arc<Survey>,
+    /// Others have the other parts of it.
+    is_part: bool,
 }
 
 impl RunningLoad for RunningReplay {
@@ -398,11 +453,21 @@ impl RunningLoad for RunningReplay {
 
     fn finish(mut self: Box<Self>) -> Finished {
         let troubles = self.workers.troubles();
+        if self.is_part {
+            return Finished { replay_part: Some(self.part()), troubles, ..Finished::default() };
+        }
         Finished { replay: Some(Box::new(self.fidelity())), troubles, ..Finished::default() }
     }
 }
 
 impl RunningReplay {
+    /// For whoever judges all parts together.
+    fn part(&self) -> String {
+        let mut stream = self.turns.clone().into_stream();
+        let (counts, failure) = stream.finish_feed();
+        ReplayPart::text(&stream.meter, &counts, failure.as_ref())
+    }
+
     fn fidelity(&self) -> ReplayFidelity {
         let mut stream = self.turns.clone().into_stream();
         let (counts, failure) = stream.finish_feed();

@@ -66,15 +66,15 @@ impl Extents {
         self.extents[target] * EXTENT_BYTES
     }
 
-    /// Where an address is when only these extents are there.
-    fn place(&self, device: u32, offset: u64) -> u64 {
+    /// Where an address is when only these extents are there; `None` for one far from all of them.
+    fn place(&self, device: u32, offset: u64) -> Option<u64> {
         let extent = offset / EXTENT_BYTES;
-        let chunk = self.chunks.get(&(device, extent / CHUNK_EXTENTS)).expect("touched by the pass before");
+        let chunk = self.chunks.get(&(device, extent / CHUNK_EXTENTS))?;
         let bit = extent % CHUNK_EXTENTS;
         let (word, below) = ((bit / 64) as usize, (1u64 << (bit % 64)) - 1);
         let rank = chunk.bits[..word].iter().map(|word| u64::from(word.count_ones())).sum::<u64>()
             + u64::from((chunk.bits[word] & below).count_ones());
-        (chunk.before + rank) * EXTENT_BYTES + offset % EXTENT_BYTES
+        Some((chunk.before + rank) * EXTENT_BYTES + offset % EXTENT_BYTES)
     }
 }
 
@@ -152,13 +152,14 @@ impl<'a> Placement<'a> {
     }
 
     /// Where a request goes; a request longer than the target is cut to it. One without blocks, which is a flush, goes to
-    /// all of its target, and to all there is without a range where there is one target.
-    pub(super) fn place(&self, device: u32, offset: u64, len: u64) -> Placed {
-        let target = usize::from(self.devices[device as usize].target);
+    /// all of its target, and to all there is without a range where there is one target. `None`: the pass before the start
+    /// did not see its device, or what is packed there.
+    pub(super) fn place(&self, device: u32, offset: u64, len: u64) -> Option<Placed> {
+        let target = usize::from(self.devices.get(device as usize)?.target);
         let (start, room) = self.rooms[target];
         if len == 0 {
             let (offset, len) = if self.rooms.len() > 1 { (start, room) } else { (0, 0) };
-            return Placed { offset, len, rounded: false, moved: false };
+            return Some(Placed { offset, len, rounded: false, moved: false });
         }
         let first = offset / self.block * self.block;
         let end = (offset.saturating_add(len)).next_multiple_of(self.block);
@@ -173,10 +174,10 @@ impl<'a> Placement<'a> {
                 let scaled = u128::from(flat) * u128::from(room) / u128::from(span);
                 scaled as u64 / self.block * self.block
             }
-            AddressMap::Pack => self.extents.place(device, first),
+            AddressMap::Pack => self.extents.place(device, first)?,
         };
         let to = to.min(room - whole);
-        Placed { offset: start + to, len: whole, rounded, moved: to != first }
+        Some(Placed { offset: start + to, len: whole, rounded, moved: to != first })
     }
 }
 
@@ -209,8 +210,10 @@ mod tests {
         let devices = on_one(&[40 << 30, 1 << 20]);
         let parts = whole(1 << 20);
         let placement = Placement::new(AddressMap::Pack, &devices, &extents, &parts, 512);
-        let places: Vec<u64> = requests.iter().map(|(d, o, l)| placement.place(*d, *o, *l).offset).collect();
+        let places: Vec<u64> =
+            requests.iter().map(|(d, o, l)| placement.place(*d, *o, *l).unwrap().offset).collect();
         assert_eq!(places, [0, 65536, 65536 * 4, 65536 * 5 + 4096]);
+        assert_eq!((placement.place(0, 1 << 30, 512), placement.place(2, 0, 512)), (None, None));
     }
 
     #[test]
@@ -220,7 +223,7 @@ mod tests {
             let (devices, parts) = (on_one(&[1 << 40]), whole((1 << 30) + 100));
             let placement = Placement::new(map, &devices, &none, &parts, 4096);
             for offset in [0u64, 1, 511, 1 << 29, (1 << 30) - 512, 1 << 35, (1 << 40) - 512] {
-                let placed = placement.place(0, offset, 5000);
+                let placed = placement.place(0, offset, 5000).unwrap();
                 assert!(placed.offset.is_multiple_of(4096) && placed.len.is_multiple_of(4096), "{placed:?}");
                 assert!(placed.offset + placed.len <= 1 << 30 && placed.rounded, "{placed:?}");
             }
@@ -228,7 +231,7 @@ mod tests {
         let (devices, parts) = (on_one(&[5000, 0, 8192]), whole(1 << 30));
         let placement = Placement::new(AddressMap::AsIs, &devices, &none, &parts, 512);
         let expected = Placed { offset: (1 << 20) + 512, len: 1024, rounded: false, moved: true };
-        assert_eq!(placement.place(2, 512, 1024), expected);
+        assert_eq!(placement.place(2, 512, 1024), Some(expected));
         let layout = Layout::of(&devices, 1);
         assert_eq!((layout.bases, layout.spans), (vec![0, 1 << 20, 1 << 20], vec![(1 << 20) + 8192]));
     }
@@ -247,7 +250,7 @@ mod tests {
         let places = |map| {
             let placement = Placement::new(map, &devices, &extents, &parts, 512);
             [0, 1, 2]
-                .map(|device| placement.place(device, 512, 512))
+                .map(|device| placement.place(device, 512, 512).unwrap())
                 .map(|placed| (placed.offset, placed.moved))
         };
         let begin = 1 << 30;
@@ -260,7 +263,7 @@ mod tests {
             [(begin + 512, false), (512, false), (begin + 65536 + 512, true)]
         );
         let placement = Placement::new(AddressMap::AsIs, &devices, &extents, &parts, 512);
-        let flush = placement.place(0, 0, 0);
+        let flush = placement.place(0, 0, 0).unwrap();
         assert_eq!((flush.offset, flush.len), (1 << 30, 2 << 30));
     }
 }

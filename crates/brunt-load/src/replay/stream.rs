@@ -1,7 +1,8 @@
 //! One trace for all workers of a run: whoever has its turn gets the next request when it is due. Stands between the
 //! reader ([`super::feeder`]) and the workers, which hand it on by [`super::turn`].
 //!
-//! The rule: requests are given away in the order of the trace, and nothing here allocates, locks or waits.
+//! The rule: requests are given away in the order of the trace, and nothing here allocates, locks or waits but
+//! [`Stream::rest`], after all was sent.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,6 +33,14 @@ pub(super) struct Stream {
     window: Window,
     /// The reader was behind until then.
     starved_until: Nanos,
+    /// It was when somebody last asked.
+    is_starved: bool,
+    /// A piece of the request that comes next was dropped.
+    lacks_piece: bool,
+    /// Nothing is sent any more, and so many requests were given away since, to be counted.
+    rest: Option<u64>,
+    /// The last of them, with its number, until it was counted.
+    in_hand: Option<(u64, Entry)>,
     pub(super) meter: Meter,
 }
 
@@ -119,6 +128,43 @@ impl DueRule {
     }
 }
 
+/// Whether a request of the trace is whole with this row, its last piece, and counts it then. `drops`: this piece is not
+/// sent; `lacks_piece` remembers that of the earlier ones.
+#[inline]
+fn closes(row: &ReplayRow, drops: bool, lacks_piece: &mut bool, meter: &mut Meter) -> bool {
+    *lacks_piece |= drops;
+    if !row.is_last {
+        return false;
+    }
+    let is_whole = !std::mem::take(lacks_piece);
+    match is_whole {
+        true => meter.given(row.of),
+        false => meter.dropped(row.of),
+    }
+    is_whole
+}
+
+/// Another host sends it: it only takes its index, unless it has to wait for this one.
+#[inline]
+fn pass_over(row: &ReplayRow, window: &mut Window, now: Nanos) -> Option<u64> {
+    let blocked = window.blocked_by();
+    if blocked.is_none() {
+        window.push_dropped(Entry::new(row, false, now, now, LateCause::default()), now);
+    }
+    blocked
+}
+
+/// Why a request that was due then is only given away now.
+#[inline]
+fn late_cause(due: Nanos, was_held: bool, starved_until: Nanos, full_until: Nanos) -> LateCause {
+    match () {
+        () if was_held => LateCause::Conflict,
+        () if starved_until >= due => LateCause::Reader,
+        () if full_until >= due => LateCause::Depth,
+        () => LateCause::Worker,
+    }
+}
+
 impl Stream {
     /// For at most so many requests in flight, of all workers together.
     pub(super) fn new(
@@ -147,6 +193,10 @@ impl Stream {
             waits: Vec::with_capacity(if depends { ENTRIES_MAX } else { 0 }),
             window: Window::new(in_flight, depends),
             starved_until: Nanos(0),
+            is_starved: false,
+            lacks_piece: false,
+            rest: None,
+            in_hand: None,
             meter,
         }
     }
@@ -162,14 +212,23 @@ impl Stream {
         self.meter.starts(start);
     }
 
+    /// Whether nobody knows what comes next, because the reader is behind: as of the last answer.
+    #[inline]
+    pub(super) fn is_starved(&self) -> bool {
+        self.is_starved
+    }
+
     /// The next request for a worker whose queue was full until `full_until`.
+    // Long because all that may hold a request back is asked in one place, in its order.
     #[inline]
     pub(super) fn next(&mut self, now: Nanos, full_until: Nanos, place: &mut Planned) -> Next {
         loop {
+            self.is_starved = false;
             let row = match self.feed.peek() {
+                NextRow::Row(_) if self.rest.is_some() => return Next::End,
                 NextRow::Row(row) => row,
                 NextRow::NotYet => {
-                    self.starved_until = now;
+                    (self.starved_until, self.is_starved) = (now, true);
                     return Next::Later(Nanos(now.0 + READER_POLL_NANOS));
                 }
                 NextRow::End => {
@@ -177,6 +236,13 @@ impl Stream {
                     return Next::End;
                 }
             };
+            if row.is_foreign {
+                match pass_over(row, &mut self.window, now) {
+                    Some(index) => return Next::WaitFor(index),
+                    None => self.feed.advance(),
+                }
+                continue;
+            }
             let head = match &mut self.head {
                 Some(head) => head,
                 none => {
@@ -211,28 +277,67 @@ impl Stream {
                     return Next::WaitFor(index);
                 }
             }
-            let cause = match () {
-                () if head.held && conflict.is_none() => LateCause::Conflict,
-                () if self.starved_until >= due => LateCause::Reader,
-                () if full_until >= due => LateCause::Depth,
-                () => LateCause::Worker,
-            };
+            let cause = late_cause(due, head.held && conflict.is_none(), self.starved_until, full_until);
             self.head = None;
             let index = self.window.next_index();
             self.due.given(row, index, due);
             self.meter.planned(index, row);
-            let entry = Entry::new(row, due, now, cause);
-            if conflict.is_some() && self.conflicts == Conflicts::Drop {
+            let drops = conflict.is_some() && self.conflicts == Conflicts::Drop;
+            let closes = closes(row, drops, &mut self.lacks_piece, &mut self.meter);
+            let mut entry = Entry::new(row, closes, due, now, cause);
+            if drops {
                 self.window.push_dropped(entry, now);
                 self.feed.advance();
                 continue;
             }
-            self.meter.arrival(row, due, self.window.in_flight());
+            entry.found = self.meter.arrival(row, due, self.window.in_flight());
             self.window.push(entry);
             self.feed.advance();
             *place = Planned { index, op, offset, len, force_unit_access: fua, content };
             return Next::Due(due);
         }
+    }
+
+    /// The next request that was due, to be counted: from now on nothing is sent. Waits for the reader, if it may and not
+    /// for long, and for nothing that is in flight. What was not read by then counts as what comes after the end.
+    #[cold]
+    pub(super) fn rest(&mut self, now: Nanos, may_wait: bool, place: &mut Planned) -> Next {
+        assert!(self.in_hand.is_none(), "one after the other is counted");
+        let row = loop {
+            if may_wait {
+                self.feed.wait();
+            }
+            match self.feed.peek() {
+                NextRow::Row(row) if row.is_foreign => *self.rest.get_or_insert(0) += 1,
+                NextRow::Row(row) => break *row,
+                NextRow::NotYet => return Next::End,
+                NextRow::End => {
+                    self.meter.ended();
+                    return Next::End;
+                }
+            }
+            self.feed.advance();
+        };
+        let due = match self.head {
+            Some(Head { due: Some(due), .. }) => due,
+            _ if self.due.timing == ReplayTiming::Trace => self.due.due(&row, self.start, now),
+            // Due after others, of which nobody sends any.
+            _ => return Next::End,
+        };
+        if due > now {
+            return Next::Later(due);
+        }
+        let counted = self.rest.get_or_insert(0);
+        let index = self.window.next_index() + *counted;
+        *counted += 1;
+        let ReplayRow { op, offset, len, fua, content, .. } = row;
+        self.meter.planned(index, &row);
+        let closes = closes(&row, false, &mut self.lacks_piece, &mut self.meter);
+        self.in_hand = Some((index, Entry::new(&row, closes, due, now, LateCause::default())));
+        self.head = None;
+        self.feed.advance();
+        *place = Planned { index, op, offset, len, force_unit_access: fua, content };
+        Next::Due(due)
     }
 
     /// A request went out at this time.
@@ -250,7 +355,30 @@ impl Stream {
     /// A request ended at this time.
     #[inline]
     pub(super) fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
+        if status == RequestStatus::Skipped {
+            let entry = self.unsent(index, at);
+            return self.meter.skipped(&entry);
+        }
         let of = self.window.end(index, at);
         self.meter.completed(status, of);
+    }
+
+    /// A request that was given away is not sent, because the run is over before it is due.
+    #[cold]
+    pub(super) fn given_back(&mut self, index: u64, at: Nanos) {
+        let arrived = self.in_hand.is_none();
+        let entry = self.unsent(index, at);
+        self.meter.given_back(index, &entry, arrived);
+    }
+
+    /// Ends a request that was given away and not sent.
+    #[cold]
+    fn unsent(&mut self, index: u64, at: Nanos) -> Entry {
+        if let Some((_, entry)) = self.in_hand.take_if(|(in_hand, _)| *in_hand == index) {
+            return entry;
+        }
+        let entry = *self.window.entry(index).expect("a request that has not ended");
+        self.window.end(index, at);
+        entry
     }
 }

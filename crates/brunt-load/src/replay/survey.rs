@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use brunt_block::{DeviceInfo, Op};
 use brunt_core::Size;
-use brunt_core::units::format_size;
+use brunt_core::units::{counted, format_size};
 use brunt_result::OpKind;
 use brunt_trace::{Devices, ReadingKey, TraceError, TraceOpenError, TraceReader};
 
@@ -40,7 +40,7 @@ pub(super) struct Survey {
     pub(super) len_max: u64,
     /// Where each device of the trace ends, and where it goes.
     pub(super) devices: Vec<DeviceEnd>,
-    /// The number of each device of the trace in `told`.
+    /// The number of each device of the trace in `told`; [`NOT_MET`] for those without requests.
     pub(super) told_apart: Vec<u8>,
     /// Devices that are told apart in figures.
     pub(super) told: Vec<ToldDevice>,
@@ -75,6 +75,9 @@ const REPEATED: &str =
 
 /// Devices that are told apart at the most.
 pub(super) const TOLD_MAX: usize = 16;
+
+/// The number of a device that was not met.
+pub(super) const NOT_MET: u8 = u8::MAX;
 
 /// A survey that is made when it is first asked for, and shared by the points of a sweep.
 pub(super) type SurveyCell = Arc<OnceLock<Result<Arc<Survey>, WorkloadError>>>;
@@ -161,7 +164,8 @@ impl Survey {
     /// Why there is no request to replay.
     fn nothing(&self, path: std::path::Display<'_>, stated: bool) -> String {
         let format = self.format;
-        let rows: Vec<String> = self.rows.iter().map(|(why, rows)| format!("{rows} rows {why}")).collect();
+        let row = |(why, rows): (&String, &u64)| format!("{} {why}", counted(*rows as usize, "row"));
+        let rows: Vec<String> = self.rows.iter().map(row).collect();
         let advice = if stated { "; is that its format?" } else { "" };
         match rows.is_empty() {
             true => format!("{path} has no requests"),
@@ -206,8 +210,6 @@ impl Survey {
 
     /// A device has a request: perhaps its first.
     fn meet(&mut self, device: usize, target: u16, known: &Devices) {
-        /// Of a device that was not met.
-        const NOT_MET: u8 = u8::MAX;
         if self.devices.len() <= device {
             self.devices.resize(device + 1, DeviceEnd::default());
             self.told_apart.resize(device + 1, NOT_MET);
@@ -258,17 +260,17 @@ impl Survey {
             let name = routes.target(number as u16).unwrap_or(&info.name);
             self.fits_target(settings.map, info, routes, (number, name, part.end - part.start))?;
         }
-        self.can(info)
+        self.can(info, self.changes_data())
     }
 
-    /// Whether a device does what the trace asks for.
+    /// Whether a device does what the trace asks for. `changes`: it is changed.
     ///
     /// # Errors
     /// What it does not do.
-    pub(super) fn can(&self, info: &DeviceInfo) -> Result<(), WorkloadError> {
+    pub(super) fn can(&self, info: &DeviceInfo, changes: bool) -> Result<(), WorkloadError> {
         let wrong = |key: &'static str, what: String| Err(WorkloadError { key, what });
         let name = &info.name;
-        if info.read_only && self.changes_data() {
+        if info.read_only && changes {
             return wrong("trace", format!("{name} is read-only, and the trace writes"));
         }
         if self.unmaps > 0 && !info.unmap {

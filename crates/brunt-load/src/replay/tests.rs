@@ -9,7 +9,7 @@ use brunt_block::backends::join::JoinedBackend;
 use brunt_block::backends::memory::MemoryBackend;
 use brunt_block::backends::null::NullBackend;
 use brunt_core::Clock;
-use brunt_result::replay::ReplayVerdict;
+use brunt_result::replay::{ReplayVerdict, UnsentRequests};
 use brunt_result::void::VoidReason;
 use brunt_result::{Interval, RequestRecord, RequestStatus};
 use brunt_trace::{BlockRequest, ContentHash, TraceOp, TraceSink};
@@ -19,6 +19,9 @@ use crate::block::generator::Planned;
 use crate::block::worker::Timeline;
 use crate::decisions;
 use crate::sequence::{Next, Sequence};
+
+mod counts;
+mod ends;
 
 /// A trace in a folder of its own; rows are `device,offset,length,R|W,microseconds`.
 fn trace(folder: &Path, rows: impl Iterator<Item = (u32, u64, u64, char, u64)>) -> PathBuf {
@@ -57,7 +60,7 @@ fn replayed(
 }
 
 fn replayed_on(load: &ReplayLoad, on: &LoadTarget) -> (Outcome, ReplayFidelity, Vec<RequestRecord>) {
-    load.open(on).unwrap();
+    load.open(on, &AtomicBool::new(false)).unwrap();
     let mut kept = Keep::default();
     let ran = decisions::run(load, on, &RunOrder::alone(1), &AtomicBool::new(false), &mut kept).unwrap();
     kept.0.sort_by_key(|request| request.index);
@@ -167,8 +170,11 @@ fn conflicts_are_handled_as_asked() {
         }
         if rule == "drop" {
             assert_ne!(fidelity.verdict, ReplayVerdict::True);
+            assert_eq!(fidelity.unsent, UnsentRequests { dropped: conflicts, ..UnsentRequests::default() });
             assert!(fidelity.reasons.iter().any(|reason| {
-                reason.ends_with("requests were not sent; with conflicts = \"hold-back\" they wait")
+                reason.ends_with(
+                    "dropped for one in flight on the same blocks; conflicts = \"hold-back\" waits instead",
+                )
             }));
         }
     }
@@ -505,6 +511,7 @@ impl Timeline for OthersTurn {
 /// The turns of two workers with a queue of one.
 fn turns_of_two(load: &ReplayLoad, info: &DeviceInfo) -> Turns {
     let feed = Feed::start(FeederPlan {
+        share: Share::ALL,
         settings: load.settings.clone(),
         routes: load.routes.clone(),
         survey: load.survey().unwrap(),
@@ -534,7 +541,7 @@ fn one_of_two(us: impl Iterator<Item = u64>, service: Duration, turn: bool) -> (
     let id = WorkerId { worker: 0, workers: 2, seed: 1 };
     let workload = load.engine(&survey, &device.info, &RunOrder::alone(1));
     let area = Area { start: 0, len: 1 << 20, align: 512, first: 0 };
-    let content = Blocks::over(&workload, &device.info, area, id, 1).unwrap();
+    let content = Blocks::over(&workload, &device.info, area, id, &1.into()).unwrap();
     let worker = Worker::with(turns.sequence(1), content, &workload, id, &BufPool::new(0));
     let start = clock.now();
     let other = turns.sequence(1);
@@ -576,14 +583,14 @@ fn the_last_worker_to_leave_has_the_turn() {
         assert!(matches!(first.next(now, &mut place), Next::Due(_)));
         // One request of this turn is not with the device.
         first.pause(1);
-        assert!(matches!(last.next(now, &mut place), Next::Later(_)) && last.is_others_turn());
+        assert!(matches!(last.next(now, &mut place), Next::Later(_)) && last.is_undecided());
         if fails {
             drop(first);
         } else {
-            assert!(first.leaves() && first.leaves(), "it leaves once, and the other goes on");
+            assert!(first.leaves(true) && first.leaves(true), "it leaves once, and the other goes on");
         }
-        assert!(matches!(last.next(now, &mut place), Next::Due(_)) && !last.is_others_turn());
-        assert!(!last.leaves(), "nobody else is left");
+        assert!(matches!(last.next(now, &mut place), Next::Due(_)) && !last.is_undecided());
+        assert!(!last.leaves(true), "nobody else is left");
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! The rule: a request goes to a device only in a turn, and a turn ends only when none is left over. So requests go out in
 //! the order of the trace, however many workers there are; a worker that finds another's turn asks again, and never waits
-//! for it. One worker alone has all turns, without a lock. What is
-//! due is counted as skipped only by the last worker to leave, or once the time for late requests is over for all.
+//! for it. One worker alone has all turns, without a lock. What is due is counted as skipped only by the last worker to
+//! leave, or once the time for late requests is over for all. A worker that lost its device leaves the rest to the others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,10 +18,11 @@ use crate::sequence::{Next, Sequence};
 /// How soon a worker asks again that found another's turn: less than a turn with one request takes.
 const TURN_POLL_NANOS: u64 = 1_000;
 
-/// A request that ended.
+/// A request that ended, or was given back.
 struct Ended {
     index: u64,
-    status: RequestStatus,
+    /// `None`: given back.
+    status: Option<RequestStatus>,
     at: Nanos,
 }
 
@@ -61,8 +62,9 @@ impl Turns {
         ReplaySequence {
             turns: self.clone(),
             stream: None,
-            was_others_turn: false,
+            is_undecided: false,
             has_left: false,
+            may_wait: false,
             is_ending: false,
             ended: Vec::with_capacity(depth as usize),
             in_flight: 0,
@@ -85,10 +87,12 @@ pub(super) struct ReplaySequence {
     turns: Turns,
     /// In this worker's turn.
     stream: Option<Box<Stream>>,
-    /// It was another's turn when this worker last asked.
-    was_others_turn: bool,
+    /// When this worker last asked, it was another's turn, or the reader was behind.
+    is_undecided: bool,
     /// It sends no more.
     has_left: bool,
+    /// Since then it may wait for the reader.
+    may_wait: bool,
     /// The turn is over once its device has taken what is left: no more is given in it, so that others have theirs.
     is_ending: bool,
     /// What ended here while it was another's turn, and has not been told.
@@ -110,7 +114,7 @@ impl ReplaySequence {
     fn take_turn(&mut self) {
         let mut shared = self.turns.locked();
         let taken = shared.stream.take();
-        self.was_others_turn = taken.is_none();
+        self.is_undecided = taken.is_none();
         let Some(mut stream) = taken else {
             drop(shared);
             // Whose turn it is may need this core.
@@ -140,11 +144,29 @@ impl ReplaySequence {
             None => ended.append(&mut self.ended),
         }
     }
+
+    /// What came of a request is told to the stream, at the next turn at the latest.
+    #[inline]
+    fn returned(&mut self, ended: Ended) {
+        self.in_flight -= 1;
+        match &mut self.stream {
+            Some(stream) => tell_one(stream, ended),
+            None => self.ended.push(ended),
+        }
+    }
 }
 
 /// Tells the stream what ended.
 fn tell(stream: &mut Stream, ended: &mut Vec<Ended>) {
-    ended.drain(..).for_each(|Ended { index, status, at }| stream.completed(index, status, at));
+    ended.drain(..).for_each(|ended| tell_one(stream, ended));
+}
+
+#[inline]
+fn tell_one(stream: &mut Stream, Ended { index, status, at }: Ended) {
+    match status {
+        Some(status) => stream.completed(index, status, at),
+        None => stream.given_back(index, at),
+    }
 }
 
 impl Sequence for ReplaySequence {
@@ -165,12 +187,18 @@ impl Sequence for ReplaySequence {
         }
         let not_now = Next::Later(Nanos(now.0 + TURN_POLL_NANOS));
         let Some(stream) = self.stream.as_mut().filter(|_| !self.is_ending) else { return not_now };
+        if self.has_left {
+            let next = stream.rest(now, self.may_wait, place);
+            self.in_flight += u32::from(matches!(next, Next::Due(_)));
+            return next;
+        }
         let mut next = stream.next(now, self.full_until, place);
         if matches!(next, Next::WaitFor(_)) && self.turns.workers > 1 {
             // It may have ended since this turn began.
             tell(stream, &mut self.turns.locked().ended);
             next = stream.next(now, self.full_until, place);
         }
+        self.is_undecided = stream.is_starved();
         self.in_flight += u32::from(matches!(next, Next::Due(_)));
         next
     }
@@ -198,11 +226,16 @@ impl Sequence for ReplaySequence {
         !self.is_alone() && self.stream.is_some()
     }
 
-    fn is_others_turn(&self) -> bool {
-        self.was_others_turn
+    fn is_undecided(&self) -> bool {
+        self.is_undecided
     }
 
-    fn leaves(&mut self) -> bool {
+    fn given_back(&mut self, index: u64, at: Nanos) {
+        self.returned(Ended { index, status: None, at });
+    }
+
+    fn leaves(&mut self, may_wait: bool) -> bool {
+        self.may_wait = may_wait;
         // Before it is gone: the last one has to find the turn free.
         self.give_up_turn();
         let mut shared = self.turns.locked();
@@ -217,17 +250,13 @@ impl Sequence for ReplaySequence {
         if self.in_flight == self.depth {
             self.full_until = at;
         }
-        self.in_flight -= 1;
-        match &mut self.stream {
-            Some(stream) => stream.completed(index, status, at),
-            None => self.ended.push(Ended { index, status, at }),
-        }
+        self.returned(Ended { index, status: Some(status), at });
     }
 }
 
 impl Drop for ReplaySequence {
     fn drop(&mut self) {
         // Also of a worker that failed: nobody counts on it any more.
-        self.leaves();
+        self.leaves(false);
     }
 }

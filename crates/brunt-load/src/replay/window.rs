@@ -39,7 +39,11 @@ pub(super) struct Entry {
     pub(super) op: Op,
     pub(super) of: RowOrigin,
     pub(super) fua: bool,
+    /// With it a request of the trace is whole: no piece of it was dropped, and this is the last.
+    pub(super) closes: bool,
     pub(super) cause: LateCause,
+    /// Requests in flight that it found here and in the trace.
+    pub(super) found: (u32, u32),
     pub(super) due: Nanos,
     /// When it was given to a worker.
     pub(super) given: Nanos,
@@ -51,7 +55,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(row: &ReplayRow, due: Nanos, given: Nanos, cause: LateCause) -> Entry {
+    pub(super) fn new(row: &ReplayRow, closes: bool, due: Nanos, given: Nanos, cause: LateCause) -> Entry {
         let ReplayRow { offset, len, op, of, fua, .. } = *row;
         Entry {
             offset,
@@ -59,7 +63,9 @@ impl Entry {
             op,
             of,
             fua,
+            closes,
             cause,
+            found: (0, 0),
             due,
             given,
             sent: Nanos(0),
@@ -286,6 +292,11 @@ impl Window {
         }
     }
 
+    /// The request of this index, if it was not let go.
+    pub(super) fn entry(&self, index: u64) -> Option<&Entry> {
+        self.entries.get(self.place(index)?)
+    }
+
     /// It ended; says whose it was.
     #[inline]
     pub(super) fn end(&mut self, index: u64, at: Nanos) -> RowOrigin {
@@ -323,6 +334,7 @@ mod tests {
 
     fn entry(op: Op, offset: u64, len: u64) -> Entry {
         let row = ReplayRow {
+            is_foreign: false,
             time_ns: 0,
             response_ns: u64::MAX,
             offset,
@@ -330,9 +342,10 @@ mod tests {
             op,
             of: RowOrigin::default(),
             fua: false,
+            is_last: true,
             content: None,
         };
-        Entry::new(&row, Nanos(0), Nanos(0), LateCause::Worker)
+        Entry::new(&row, true, Nanos(0), Nanos(0), LateCause::Worker)
     }
 
     #[test]

@@ -157,6 +157,8 @@ impl TogetherLoad {
             running.push(StartedJob { load, start_delay: job.start_delay });
             all.workers += prepared.workers;
             all.queue_depth = all.queue_depth.max(prepared.queue_depth);
+            // Those of other hosts take longer to hear of their start.
+            all.notice = all.notice.max(prepared.notice);
             let (workers, ends_run) = (prepared.workers, job.ends_run);
             all.jobs.push(PreparedJob { workers, first_interval, ends_run });
         }
@@ -235,10 +237,10 @@ impl Load for TogetherLoad {
         format!("at once: {}{ends}", each.collect::<Vec<String>>().join(" + "))
     }
 
-    fn open(&self, on: &LoadTarget) -> Result<Vec<String>, LoadError> {
+    fn open(&self, on: &LoadTarget, stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
         let mut notes: Vec<String> = Vec::new();
         for (index, job) in self.jobs.iter().enumerate() {
-            for note in job.load.open(on.job(index))? {
+            for note in job.load.open(on.job(index), stop)? {
                 if !notes.contains(&note) {
                     notes.push(note);
                 }

@@ -40,7 +40,7 @@ fn load(text: &str) -> Arc<dyn Load> {
 
 fn ran(text: &str, on: &LoadTarget) -> (Ran, Told) {
     let (load, mut told) = (load(text), Told::default());
-    load.open(on).unwrap();
+    load.open(on, &AtomicBool::new(false)).unwrap();
     let order = RunOrder { order: Some(3), ..RunOrder::alone(1) };
     let ran = run(&*load, on, &order, &AtomicBool::new(false), &mut told).unwrap();
     (ran, told)

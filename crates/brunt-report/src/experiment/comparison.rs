@@ -84,7 +84,7 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
         return section;
     }
     section.prose(format!(
-        "Better and worse: Welch's t-test of the ratio (for shares, of the difference), with Holm's correction over all {} metrics; rate and mean of a closed loop count as one. Same: two one-sided tests exclude a change of {} or more. Everything else is inconclusive, and so is any comparison with fewer than {RUNS_MIN} runs per side. Last column: smallest change that would be detected with 80 % power.",
+        "Better and worse: Welch's t-test of the ratio (for shares, of the difference), with Holm's correction over all {} metrics; rate and mean of a closed loop count as one, also of closed loops that run at once for the same share of every run. Same: two one-sided tests exclude a change of {} or more. Everything else is inconclusive, and so is any comparison with fewer than {RUNS_MIN} runs per side. Last column: smallest change that would be detected with 80 % power.",
         lines.len(),
         Unit::Share.show(MARGIN)
     ));

@@ -397,6 +397,7 @@ mod tests {
             trouble: None,
             experiment: ExperimentSummary::default(),
             points: vec![shown],
+            indexes: None,
         };
         let (zeros, runs) = (HashMap::from([(0, 0), (1, 0)]), [0, 1].map(|run| (run, RunDetails::new(8))));
         let mut details = Details { runs: runs.into(), ..Details::default() };
@@ -420,7 +421,7 @@ mod tests {
         let named: Vec<&str> = tables::intervals::TABLE.columns.iter().map(|column| column.name).collect();
         let from = named.iter().position(|name| *name == LOSSES[0]).unwrap();
         assert_eq!(named[from..from + LOSSES.len()], LOSSES);
-        assert_eq!(named[from + LOSSES.len()], "response_mean_ns");
+        assert_eq!(named[from + LOSSES.len()], "in_flight", "no loss");
     }
 
     /// A machine in a reader's words.

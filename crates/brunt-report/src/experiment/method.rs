@@ -24,7 +24,7 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
         section.blocks.push(Block::Facts(reported));
     }
     section.prose(format!(
-        "All confidence intervals are computed over runs, not over seconds or requests, because the seconds of a run are not independent. {} runs were planned for each point, with all points interleaved in a random order (seed {}). Intervals are 95 % (Student's t). Ratios compare geometric means; their intervals belong to the test that gives the verdict, at a level of {} after Holm's correction, and are omitted below {RUNS_MIN} runs per side.",
+        "All confidence intervals are computed over runs, not over seconds or requests, because the seconds of a run are not independent. {} runs were planned for each point, with all points interleaved in a random order (seed {}). Intervals are 95 % (Student's t), widened as far as consecutive runs resemble each other. Ratios compare geometric means; their intervals belong to the test that gives the verdict, at a level of {} after Holm's correction, and are omitted below {RUNS_MIN} runs per side.",
         experiment.repetitions,
         experiment.seed,
         Unit::Share.show(ALPHA),

@@ -11,6 +11,7 @@ mod distribution;
 mod faults;
 mod glance;
 mod hosts;
+mod indexes;
 mod knee;
 mod links;
 mod losses;
@@ -23,13 +24,24 @@ mod sweep;
 mod targets;
 mod timeline;
 
+use std::path::Path;
+
 use brunt_result::summary::Summary;
 
 pub use comparison::comparison;
 pub use details::{Details, ProbeSeries, RunDetails, StoredInterval};
 
+use crate::html::render;
 use crate::page::Page;
 use points::Points;
+
+/// The page's name in a result's folder.
+pub const FILE_NAME: &str = "report.html";
+
+/// The page of the result in `folder`, as HTML.
+pub fn text(summary: &Summary, folder: &Path) -> String {
+    render(&page(summary, &Details::read(folder, summary)))
+}
 
 /// The page of a result, with what its tables add to the summary.
 pub fn page(summary: &Summary, details: &Details) -> Page {
@@ -44,13 +56,14 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
     };
     let sweep = Some(sweep::section(&points));
     let (depth, targets) = (depth::section(summary, &points), targets::section(summary, &points));
+    let robustness = indexes::section(summary);
     let (faults, replay) = (faults::section(summary, &points), replay::section(summary, &points));
     let distribution = Some(distribution::section(&points, details));
     let timeline = Some(timeline::section(summary, details));
     // Where something was broken, that comes first; what is averaged over all of a run comes after it.
     let opening = match phases::any(summary) {
-        true => [faults, timeline, sweep, depth, targets, replay, distribution],
-        false => [sweep, depth, targets, faults, replay, distribution, timeline],
+        true => [faults, timeline, robustness, sweep, depth, targets, replay, distribution],
+        false => [robustness, sweep, depth, targets, faults, replay, distribution, timeline],
     };
     let rest = [
         Some(sweep::table(&points)),

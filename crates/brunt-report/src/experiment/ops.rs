@@ -1,6 +1,6 @@
 //! Figures by kind of operation, where a load makes several kinds or others than reads and writes.
 
-use brunt_result::by_kind::{KindOverRuns, over_runs};
+use brunt_result::by_kind::{KindEstimates, KindOverRuns};
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::Summary;
 
@@ -14,8 +14,9 @@ const ROWS_MAX: usize = 200;
 /// `None` where every point has one kind, reads or writes: its own row says it all.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let mut rows = Vec::new();
+    let estimates = KindEstimates::of(&summary.points);
     for point in &summary.points {
-        rows.extend(over_runs(point).iter().map(|kind| row(points.full_name(point), kind)));
+        rows.extend(estimates.over_runs(point).iter().map(|kind| row(points.full_name(point), kind)));
     }
     if rows.is_empty() {
         return None;

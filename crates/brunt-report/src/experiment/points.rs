@@ -12,8 +12,17 @@ use crate::chart::{Axis, Scale, Series};
 use crate::format::{Unit, plus_minus};
 
 /// Axes a reader would put across, the likeliest first.
-const ACROSS: &[&str] =
-    &["block_size", "queue_depth", "rate", "workers", "read", "sequential", "link_delay", "link_loss"];
+const ACROSS: &[&str] = &[
+    "block_size",
+    "queue_depth",
+    "rate",
+    "workers",
+    "read",
+    "sequential",
+    "clients",
+    "link_delay",
+    "link_loss",
+];
 
 /// An axis: its key, how it is called, its unit.
 fn known(key: &str) -> (&str, Unit) {
@@ -24,6 +33,7 @@ fn known(key: &str) -> (&str, Unit) {
         "read" => ("share of reads", Unit::Share),
         "sequential" => ("share of sequential requests", Unit::Share),
         "rate" => ("requested rate", Unit::PerSecond),
+        "clients" => ("clients at once", Unit::Count),
         "link_delay" => ("one-way link delay", Unit::Micros),
         "link_loss" => ("packet loss", Unit::Share),
         _ => (key, Unit::Count),

@@ -53,6 +53,9 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     if !reasons.is_empty() {
         section.blocks.push(Block::Notices(reasons));
     }
+    if runs.iter().any(|run| run.fidelity.unsent.total() > 0) {
+        section.table(unsent(&runs));
+    }
     section.table(late(&runs));
     if runs.iter().any(|run| !run.fidelity.devices.is_empty()) {
         section.table(devices(&runs));
@@ -104,6 +107,34 @@ fn verdicts(runs: &[Replayed<'_>]) -> PageTable {
         ]
     });
     PageTable::new("Verdicts", &columns, rows)
+}
+
+fn unsent(runs: &[Replayed<'_>]) -> PageTable {
+    let columns = [
+        "point",
+        "run",
+        "of",
+        "sent",
+        "dropped for conflicts",
+        "due and not sent before the end",
+        "not taken by the device",
+        "not due before the end",
+    ];
+    let rows = runs.iter().map(|Replayed { point, run, fidelity }| {
+        let number = |value: u64| Cell::number(count(value as f64));
+        let unsent = &fidelity.unsent;
+        vec![
+            Cell::text(point),
+            number(u64::from(*run)),
+            number(fidelity.planned),
+            number(fidelity.sent),
+            number(unsent.dropped),
+            number(unsent.skipped),
+            number(unsent.not_taken),
+            number(unsent.after_end),
+        ]
+    });
+    PageTable::new("What became of the trace's requests", &columns, rows)
 }
 
 fn late(runs: &[Replayed<'_>]) -> PageTable {
@@ -241,6 +272,9 @@ fn rows(runs: &[Replayed<'_>]) -> PageTable {
             row("writes to be sent with FUA", count(fidelity.forced.planned as f64)),
             row("writes sent with FUA", count(fidelity.forced.sent as f64)),
         ];
+        if fidelity.pieces > fidelity.sent {
+            rows.push(row("requests sent, those in pieces by piece", count(fidelity.pieces as f64)));
+        }
         rows.extend(fidelity.rows.iter().map(|(why, number)| row(why, count(*number as f64))));
         rows
     });

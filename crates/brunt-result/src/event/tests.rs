@@ -9,10 +9,13 @@ use crate::degradation::{IntervalFigures, over_runs, phases_over_runs};
 use crate::experiment::{
     ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
 };
+use crate::impact::{
+    ClientThroughput, ImpactIndex, ImpactKind, ImpactRatio, NoInterval, RobustnessIndexes, RunLeftOut,
+};
 use crate::link::{LinkCounts, LinkReport};
 use crate::op::TABLE;
 use crate::probe::ProbeRecord;
-use crate::statistics::{Estimate, PointPrecision, PreciseFigure};
+use crate::statistics::{Estimate, PointPrecision, PreciseFigure, Ratio};
 use crate::summary::{FORMAT, FaultSummary, Latencies, PointSummary};
 use crate::{Cost, FirstError, OpKind, Outcome, RequestStatus, Stopped};
 
@@ -77,6 +80,7 @@ impl Make {
             }
         }
         figures.counts.by_status = std::array::from_fn(|_| self.count());
+        figures.in_flight_nanos = self.count();
         figures.cost = Cost {
             cpu_user_nanos: self.count(),
             cpu_system_nanos: self.count(),
@@ -168,9 +172,12 @@ impl Make {
                 Stopped::Steady,
                 Stopped::Interrupted,
                 Stopped::DeviceGone,
+                Stopped::HostLost,
             ]),
             first_error: self.maybe(error),
+            began: self.nanos(),
             recording_wait: Duration::from_nanos(self.count()),
+            common: None,
         }
     }
 
@@ -182,6 +189,8 @@ impl Make {
             busy: self.float(),
             lived_nanos: self.count(),
             usual_priority: self.0.chance(0.5),
+            captured: self
+                .maybe(|make| crate::link::CaptureCounts { packets: make.count(), lost: make.count() }),
         }
     }
 
@@ -266,6 +275,47 @@ impl Make {
         }
     }
 
+    fn indexes(&mut self) -> RobustnessIndexes {
+        let ratio = |make: &mut Make| ImpactRatio {
+            interval: make.maybe(|make| Ratio { ratio: make.float(), low: make.float(), high: make.float() }),
+            clients: make.small(),
+            by_round: make.list(Make::float),
+            missing: make.maybe(|make| make.one_of(&[NoInterval::NoRound, NoInterval::OneRound])),
+        };
+        let impact = |make: &mut Make| ImpactIndex {
+            kind: make.one_of(&[ImpactKind::Parallelism, ImpactKind::Latency]),
+            target: make.text(),
+            workload: make.text(),
+            axes: BTreeMap::from([(make.text(), make.text())]),
+            op: make.maybe(Make::kind),
+            at_once: make.small(),
+            link_delay: make.maybe(Make::text),
+            per_client: ratio(make),
+            aggregate: ratio(make),
+            rounds: make.small(),
+            rounds_left_out: make.small(),
+        };
+        let client = |make: &mut Make| ClientThroughput {
+            client: make.text(),
+            target: make.text(),
+            workload: make.text(),
+            axes: BTreeMap::from([(make.text(), make.text())]),
+            op: make.maybe(Make::kind),
+            bytes_per_second: None,
+        };
+        let left_out = |make: &mut Make| RunLeftOut {
+            point: make.text(),
+            repetition: make.small(),
+            absent: make.list(Make::text),
+        };
+        RobustnessIndexes {
+            impacts: self.list(impact),
+            clients: self.list(client),
+            left_out: self.list(left_out),
+            notes: self.list(Make::text),
+        }
+    }
+
     fn summary(&mut self) -> Summary {
         let target = |make: &mut Make| TargetSummary {
             kind: make.one_of(&[TargetKind::Device, TargetKind::Network, TargetKind::Directory]),
@@ -302,6 +352,7 @@ impl Make {
                 toml: self.text(),
             },
             points: self.list(Make::point),
+            indexes: self.maybe(Make::indexes),
         }
     }
 

@@ -21,11 +21,16 @@ const WHEN: &[Column] = &[
     ),
 ];
 
+const IN_FLIGHT: &[Column] = &[Column::float(
+    "in_flight",
+    "Mean number of requests in flight. They count before they complete, so a device that stands still shows its depth.",
+)];
+
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "intervals",
     doc: "One row for each report interval of a run, all workers and operations together. A request belongs to the interval in which it completed.",
-    columns: &columns::<37>(&[WHEN, DONE, LOST, TIMES, COST]),
+    columns: &columns::<38>(&[WHEN, DONE, LOST, IN_FLIGHT, TIMES, COST]),
 };
 
 /// See its doc.
@@ -52,6 +57,7 @@ pub fn append(
         service.merge(&op.service);
     }
     let row = lost(all_done(begin(all, moment, interval), figures), &figures.counts);
+    let row = row.float(interval.in_flight());
     cost(times(row, response, service), &figures.cost).end();
     for (kind, op) in figures.ops() {
         if !op.is_empty() {

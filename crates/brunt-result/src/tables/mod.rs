@@ -11,6 +11,7 @@ pub mod environment;
 pub mod faults;
 mod figures;
 pub mod histograms;
+pub mod indexes;
 pub mod intervals;
 pub mod points;
 pub mod probes;
@@ -35,6 +36,8 @@ pub const TABLES: &[&Table] = &[
     &faults::TABLE,
     &degradation::TABLE,
     &replay::TABLE,
+    &indexes::TABLE,
+    &indexes::CLIENTS,
     &environment::TABLE,
 ];
 

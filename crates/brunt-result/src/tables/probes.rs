@@ -11,7 +11,7 @@ pub const TABLE: Table = Table {
     doc: "One row for each host counter and sample, read from the kernel during runs. [probes.md](probes.md) lists the counters.",
     columns: &[
         Column::int("run", "The run during which it was taken."),
-        Column::text("host", "Host: `local`, or a host of the lab."),
+        Column::text("host", "Host: `local`, a host of the lab, or one of `[hosts]`."),
         Column::int(
             "start_ns",
             "Start of the sample, since the workers of the run started; negative before that.",

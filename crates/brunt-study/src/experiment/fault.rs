@@ -10,7 +10,7 @@ use toml::de::DeValue;
 use super::mistake::{FileError, Source};
 use super::{Experiment, LabEntry, Point, Target};
 use crate::fault::{About, EntryError, FaultEntry, Mistake, Overlap, Stage, Together, overlaps};
-use crate::host::Hosts;
+use crate::host::{BridgeHost, HostName, Hosts};
 
 /// Most faults of an experiment.
 pub const FAULTS_MAX: usize = 64;
@@ -24,6 +24,10 @@ impl Stage for Experiment {
         self.targets.keys().cloned().collect()
     }
 
+    fn unknown_service(&self, name: &str) -> Option<String> {
+        (!self.services.contains_key(name)).then(|| self.no_service(name))
+    }
+
     fn lab(&self) -> Option<&LabEntry> {
         self.lab.as_ref()
     }
@@ -31,6 +35,10 @@ impl Stage for Experiment {
     fn hosts(&self) -> Hosts {
         // What is wrong with the hosts themselves was said before faults were looked at.
         Experiment::hosts(self).unwrap_or_default()
+    }
+
+    fn requesters(&self, target: &str) -> Vec<HostName> {
+        Experiment::requesters(self, target)
     }
 
     fn link_at_points(&self, link: &str, target: &str) -> Vec<(String, [Settings; 2])> {
@@ -75,7 +83,8 @@ impl Experiment {
         }
         for (index, fault) in self.fault.iter().enumerate() {
             let checked = self
-                .check_target(fault)
+                .check_fault_host(fault)
+                .and_then(|()| self.check_target(fault))
                 .and_then(|()| fault.kind.as_kind().check(&fault.common, self))
                 .and_then(|()| self.check_times(fault));
             if let Err(mistake) = checked {
@@ -92,6 +101,68 @@ impl Experiment {
         Ok(())
     }
 
+    /// Faults on other hosts are of certain kinds, and their hosts have agents.
+    fn check_fault_host(&self, fault: &FaultEntry) -> Result<(), Mistake> {
+        let Some(name) = &fault.common.host else { return self.check_far_target(fault) };
+        let hosts = Stage::hosts(self);
+        let wrong = |what: String, help: &str| Err(Mistake::new("host", what, help));
+        match hosts.find(name) {
+            Err(error) => return wrong(error.to_string(), "name a host of [hosts]"),
+            Ok(_) if !hosts.is_elsewhere(name) => {
+                let what = format!("host '{name}' is no other machine");
+                return wrong(what, "name a host that has ssh or agent, or omit host");
+            }
+            Ok(_) if self.lab.is_some() => {
+                return wrong(
+                    "other hosts are not reached from a lab".into(),
+                    "remove [lab], or make two experiments",
+                );
+            }
+            Ok(_) => {}
+        }
+        if !fault.kind.entry().info.on_hosts {
+            let what = format!("{} faults are not injected on other hosts", fault.kind_name());
+            return wrong(what, "write cpu, memory, freeze, kill, netem or bridge, or omit host");
+        }
+        Ok(())
+    }
+
+    /// Of a target that another host serves, its process and its devices can be broken from here; the machine under it is
+    /// that host's. A service is where it is, whichever target says in which runs it is broken.
+    fn check_far_target(&self, fault: &FaultEntry) -> Result<(), Mistake> {
+        let is_about_machine = fault.kind.as_kind().about() == About::Machine;
+        let far = self.served_elsewhere();
+        match far.iter().find(|(target, _)| is_about_machine && *target == fault.common.target) {
+            Some((target, host)) => {
+                let what = format!("target {target} is not of this machine: host {host} serves it");
+                let help = match fault.kind.entry().info.on_hosts {
+                    true => format!("write host = \"{host}\" as well, or omit target"),
+                    false => "omit target, or serve it on this machine or in a lab".to_string(),
+                };
+                Err(Mistake::new("host", what, help))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Other hosts in the wire.
+    pub fn bridges(&self) -> Vec<BridgeHost> {
+        Stage::hosts(self).bridges()
+    }
+
+    /// The other hosts that are reached before the first run for something beside workloads.
+    pub fn reached_hosts(&self) -> Vec<String> {
+        let faults =
+            self.fault.iter().filter_map(|fault| fault.common.host.as_ref()).map(|host| host.to_string());
+        let mut hosts = self.probed_hosts();
+        hosts.extend(faults);
+        hosts.extend(self.bridges().into_iter().map(|bridge| bridge.name.to_string()));
+        hosts.extend(self.served_elsewhere().into_iter().map(|(_, host)| host.to_string()));
+        hosts.sort();
+        hosts.dedup();
+        hosts
+    }
+
     /// Faults of the whole machine or lab may do without a target.
     fn check_target(&self, fault: &FaultEntry) -> Result<(), Mistake> {
         let target = &fault.common.target;
@@ -100,15 +171,24 @@ impl Experiment {
             format!("write target = one of {}", names.join(", "))
         };
         if target.is_empty() {
-            if fault.kind.as_kind().about() == About::Machine {
+            let about = fault.kind.as_kind().about();
+            if fault.common.host.is_some() || matches!(about, About::Machine | About::Service) {
                 return Ok(());
             }
             let what = format!("it does not name the target whose {} it affects", fault.kind_name());
             return Err(Mistake::new("target", what, names()));
         }
-        match self.targets.contains_key(target) {
-            true => Ok(()),
-            false => Err(Mistake::new("target", format!("unknown target '{target}'"), names())),
+        let Some(entry) = self.targets.get(target) else {
+            return Err(Mistake::new("target", format!("unknown target '{target}'"), names()));
+        };
+        match self.opened_by(target) {
+            Some(host) if entry.serve.is_none() && fault.kind.as_kind().about() == About::Target => {
+                let what =
+                    format!("host {host} opens target {target} itself, and the fault would not be there");
+                let help = "have the experiment serve the target (serve = …), or omit the workload's hosts";
+                Err(Mistake::new("target", what, help))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -178,6 +258,8 @@ mod tests {
         check(&format!("url = \"array:raid5,{m},{m},{m}\""), timed, None);
         check("url = \"memory:1MiB\"", timed, Some("disk is not an array"));
         check("serve = \"tcp\"", timed, Some("disk is not an array"));
+        check("serve = \"tcp\"", "storage = \"busy\"", Some("disk is a sink, which has no storage"));
+        check("serve = \"tcp\"", "freeze = true\nat = \"1s\"\nfor = \"1s\"", None);
         let nested = format!("url = \"array:raid1,{m},[array:raid0,name=low,{m},{m}]\"");
         check(&nested, "layer = \"low\"\nmember = 0", Some("RAID 0"));
         check(&nested, "layer = \"1/low\"\nmember = 0", Some("RAID 0"));

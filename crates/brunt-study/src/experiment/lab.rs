@@ -38,7 +38,7 @@ pub struct LabEntry {
     /// instead, or as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostName>,
-    /// Host that runs the workers and probes; default: the first.
+    /// Host that runs the experiment, and the workers of workloads that name no hosts; default: the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<HostName>,
     /// CPU cores, counted from 0, to which the processes of a host are pinned; default: all. Same as `cores` in
@@ -240,7 +240,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::experiment::Experiment;
+    use crate::experiment::{Experiment, assert_mistake, changed};
 
     const GOOD: &str = r#"
 name = "a lab"
@@ -339,11 +339,8 @@ link_delay = ["1ms", "5ms"]
     /// Every mistake is found before a namespace is made, at its line.
     #[test]
     fn mistakes_have_their_line() {
-        let check = |from: &str, to: &str, line: usize, said: &str| {
-            assert!(GOOD.contains(from), "{from}");
-            let error = Experiment::parse("bad.toml", &GOOD.replacen(from, to, 1)).unwrap_err();
-            let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
-            assert!(all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said), "{to}: {all}");
+        let check = |from: &str, to: &str, line, said: &str| {
+            drop(assert_mistake(&changed(GOOD, from, to), line, said))
         };
         check("hosts = [\"client\", \"server\"]", "hosts = [\"a\", \"a\"]", 4, "defined twice");
         check(

@@ -67,11 +67,14 @@ impl Experiment {
                     let help = format!("write host = one of {}", names.join(", "));
                     return wrong(&path, what, Some(&help));
                 }
-                Some(host) if !lab.reaches(hosts.worker(), host) => {
-                    let what = format!("there is no route from {} to {host}", hosts.worker());
-                    return wrong(&path, what, Some("add one under [lab.links]"));
+                Some(host) => {
+                    let requesters = self.requesters(name);
+                    if let Some(apart) = requesters.iter().find(|requester| !lab.reaches(requester, host)) {
+                        let what = format!("there is no route from {apart} to {host}");
+                        return wrong(&path, what, Some("add one under [lab.links]"));
+                    }
                 }
-                _ => {}
+                None => {}
             }
         }
         Ok(())

@@ -38,6 +38,22 @@ impl FileError {
         line(self.source_code.inner(), self.span.as_ref().map_or(0, |span| span.start))
     }
 
+    /// The file that it is in: the experiment's, or one that it includes.
+    pub fn file(&self) -> &str {
+        self.source_code.name()
+    }
+
+    /// Where it begins and ends: line and column from 1, columns in units of UTF-16, as browsers and editors count. `None`
+    /// where the file has no such place.
+    pub fn places(&self) -> Option<[(usize, usize); 2]> {
+        let (span, text) = (self.span.as_ref()?, self.source_code.inner());
+        Some([span.start, span.end].map(|at| {
+            let before = text.get(..at).unwrap_or(text);
+            let start = before.rfind('\n').map_or(0, |end| end + 1);
+            (line(text, at), before[start..].encode_utf16().count() + 1)
+        }))
+    }
+
     /// `file:line: what`, for terminals and logs without graphics.
     pub fn one_line(&self) -> String {
         format!("{}:{}: {}", self.source_code.name(), self.line(), self.what)
@@ -250,4 +266,31 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+/// What tests of mistakes in an experiment file share.
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::FileError;
+    use crate::experiment::Experiment;
+
+    /// An experiment with the first `from` in it changed.
+    pub(crate) fn changed(good: &str, from: &str, to: &str) -> String {
+        assert!(good.contains(from), "{from}");
+        good.replacen(from, to, 1)
+    }
+
+    /// Holds that an experiment is refused at this line with these words, in what is wrong or in what helps.
+    pub(crate) fn assert_mistake(text: &str, line: usize, said: &str) -> Box<FileError> {
+        let error = Experiment::parse("bad.toml", text).expect_err(text);
+        let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
+        assert!(all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said), "{text}: {all}");
+        error
+    }
+
+    /// The same, at the first line that begins so.
+    pub(crate) fn assert_mistake_at(text: &str, begin: &str, said: &str) {
+        let index = text.lines().position(|line| line.starts_with(begin)).unwrap();
+        assert_mistake(text, 1 + index, said);
+    }
 }

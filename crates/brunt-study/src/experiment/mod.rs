@@ -5,17 +5,20 @@
 //! mistakes. Nothing is opened here: everything that can be checked without the devices is checked before any
 //! of them is touched.
 
+mod clients;
+mod elsewhere;
 mod fault;
 mod hosts;
 mod include;
 mod intervals;
 mod lab;
 mod lab_check;
+mod link_options;
 mod mistake;
 mod plan;
 mod precision;
 mod replays;
-mod secrets;
+mod services;
 mod summary;
 mod target;
 mod together;
@@ -31,14 +34,21 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::role::{Serve, TARGET_NAME};
+pub use brunt_result::secrets::without_secrets;
+pub use elsewhere::OnHostFailure;
 pub use fault::FAULTS_MAX;
 pub use include::{COLLECTED, DEPTH_MAX, FILES_MAX, Include, IncludeWith, Includes};
 pub use lab::{CarrierName, LabEntry, LinkBack, LinkEntry};
+pub use link_options::{LinkOptionError, LinkOptionMistake, LinkOptions};
 use mistake::Source;
+#[cfg(test)]
+pub(crate) use mistake::tests::{assert_mistake, assert_mistake_at, changed};
 pub use mistake::{FileError, mistake_in, read_toml};
-pub use plan::{Plan, Point, Sweep};
+pub use plan::{Plan, PlanError, Point, Sweep};
 pub use precision::{Precision, PrecisionGoal};
-pub use secrets::without_secrets;
+pub use services::{
+    SERVICES_MAX, ServiceCircle, ServiceCommand, ServiceEntry, ServiceLimits, ServicePlace, ServiceReady,
+};
 pub use target::{LUNS_MAX, Target};
 pub use together::{JobEntry, TogetherEntry};
 
@@ -85,7 +95,7 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_max: Option<Span>,
     /// TCP congestion control, such as cubic or reno: of every connection in the lab, or without a lab of those to
-    /// targets that are opened by iscsi or tcp URLs or served. The kernel's choice by default.
+    /// targets that are opened by iscsi, nbd or tcp URLs or served. The kernel's choice by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub congestion: Option<Congestion>,
@@ -110,9 +120,21 @@ pub struct Experiment {
     /// experiment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<HostName, HostSettings>,
+    /// When a host that runs workloads is lost: `abort` (default) ends the experiment; `continue` lets the other hosts go on,
+    /// and marks each run that lacks a host, which then counts in no mean. What was measured is kept either way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_host_failure: Option<OnHostFailure>,
+    /// A host that runs workloads and does not answer for this long is lost; default: 1.5s. Longer on hosts whose
+    /// processors are all busy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_silence: Option<Span>,
     /// Emulated network of hosts and links on which the experiment runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lab: Option<LabEntry>,
+    /// Programs that are not part of Brunt, such as storage servers, which the experiment starts before it opens targets
+    /// and ends after its last run, by a name of your choice.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, ServiceEntry>,
     /// Parameters to vary over all workloads: every combination of values is a point.
     #[serde(default)]
     pub sweep: Sweep,
@@ -145,6 +167,7 @@ impl Experiment {
         experiment.read_files(&source)?;
         experiment.settle_replays(&source);
         experiment.settle_intervals(&source);
+        experiment.settle_hosts(&source);
         experiment.check(&source)?;
         Ok(experiment)
     }
@@ -225,7 +248,10 @@ impl Experiment {
             return Err(source.mistake(&["probes", key], what, None));
         }
         let hosts = self.check_hosts(source)?;
+        self.check_elsewhere(source, &hosts)?;
+        self.check_services(source, &hosts)?;
         self.check_faults(source)?;
+        self.check_clients(source)?;
         self.check_sweep(source)?;
         self.check_lab(source, &hosts)
     }
@@ -263,7 +289,7 @@ impl Experiment {
     /// The URL by which a target is opened, once its role listens at `address` if it has one.
     pub fn url_of(&self, target: &Target, address: Option<SocketAddr>) -> String {
         let url = address.map_or_else(|| target.url.clone(), |address| target.url_at(address));
-        let ours = ["iscsi://", "tcp://"].iter().any(|scheme| url.starts_with(scheme));
+        let ours = ["iscsi://", "tcp://", "nbd://", "nbds://"].iter().any(|scheme| url.starts_with(scheme));
         match self.congestion {
             // The lab's routes carry it.
             Some(congestion) if self.lab.is_none() && ours && !url.contains("congestion=") => {
@@ -276,8 +302,12 @@ impl Experiment {
 
     /// Further arguments of the command that serves a target.
     pub fn serving_arguments(&self) -> Vec<String> {
-        let asked = self.congestion.filter(|_| self.lab.is_none());
-        asked.map_or(Vec::new(), |congestion| vec!["--congestion".to_string(), congestion.to_string()])
+        role::serving_arguments(self.serving_congestion())
+    }
+
+    /// The congestion control of targets, where the lab's routes do not carry it.
+    pub fn serving_congestion(&self) -> Option<String> {
+        self.congestion.filter(|_| self.lab.is_none()).map(|congestion| congestion.to_string())
     }
 
     /// What its links will probably not do as meant, in words; each once.
@@ -328,6 +358,12 @@ impl Cast for Experiment {
         targets
             .filter_map(|(name, target)| Some((name.clone(), target.serve.as_ref()?, host(target))))
             .collect()
+    }
+
+    fn services(&self) -> Vec<(String, HostName)> {
+        let service =
+            |(name, service): (&String, &ServiceEntry)| (name.clone(), self.host_of_service(service));
+        self.services.iter().map(service).collect()
     }
 
     fn worker(&self) -> HostName {
@@ -391,11 +427,8 @@ queue_depth = [1, 8, 32]
     /// Every mistake names its line, and says what would be right.
     #[test]
     fn mistakes_have_their_line() {
-        let check = |from: &str, to: &str, line: usize, said: &str| {
-            assert!(GOOD.contains(from), "{from}");
-            let error = Experiment::parse("bad.toml", &GOOD.replacen(from, to, 1)).unwrap_err();
-            let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
-            assert!(all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said), "{to}: {all}");
+        let check = |from: &str, to: &str, line, said: &str| {
+            let error = assert_mistake(&changed(GOOD, from, to), line, said);
             let shown = format!("{:?}", miette::Report::new(*error));
             assert!(shown.contains("bad.toml"), "{shown}");
         };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_core::{Size, Span};
+use brunt_host::{Fleet, HostLoad, Lane};
 use brunt_lab::link::{BitRate, Settings as LinkSettings};
 use brunt_load::block::BlockLoad;
 use brunt_load::block::workload::{Arrival, BlockSize, Workload};
@@ -18,9 +19,11 @@ use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::elsewhere::Elsewhere;
 use super::mistake::{FileError, Source};
 use super::together::{TogetherDraft, load_of};
 use super::{Experiment, RUNS_MAX};
+use brunt_result::impact::{CLIENTS_AXIS, CLIENTS_JOINT, DELAY_AXIS, ON_AXIS};
 use brunt_result::statistics::interleaved;
 
 /// Values to sweep over. A key that is absent or empty leaves the workload's own value.
@@ -48,15 +51,23 @@ pub struct Sweep {
     /// How many times as fast as their traces; the workloads have to replay some.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub speed: Vec<f64>,
-    /// One-way delay of every link of the lab.
+    /// How many of a workload's `hosts` work at once. The hosts are divided into groups of that many, in their order, and
+    /// each group is a point: with 1, every host works alone, one after another. For indexes of robustness (docs/indexes.md).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<u32>,
+    /// One-way delay of every link of the lab, or of those in `links`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_delay: Vec<Span>,
-    /// Packet loss of every link of the lab in each direction, 0 to 1.
+    /// Packet loss of every link of the lab, or of those in `links`, in each direction, 0 to 1.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_loss: Vec<f64>,
-    /// Rate of every link of the lab in each direction.
+    /// Rate of every link of the lab, or of those in `links`, in each direction.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_rate: Vec<BitRate>,
+    /// No axis: names of the links that `link_delay`, `link_loss` and `link_rate` vary, such as those between sites; default:
+    /// all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<String>,
 }
 
 /// One combination: a load as swept, and what it is run on.
@@ -91,6 +102,8 @@ struct Draft {
     workload_name: String,
     axes: Vec<(&'static str, String)>,
     what: What,
+    /// What a workload that names other hosts needs.
+    elsewhere: Option<Elsewhere>,
     links: BTreeMap<String, [LinkSettings; 2]>,
 }
 
@@ -134,12 +147,15 @@ impl Draft {
     fn add(self, points: &mut Vec<Point>, replays: &mut Vec<ReplayLoad>) {
         let label = self.label();
         let target = self.target();
-        let Draft { targets: alone, url, workload_name, axes, what, links } = self;
+        let Draft { targets: alone, url, workload_name, axes, what, elsewhere, links } = self;
         let (load, group, targets): (Arc<dyn Load>, _, _) = match what {
-            What::Block(workload) => (load_of(&workload, &alone, replays), None, alone),
+            What::Block(workload) => match elsewhere {
+                Some(elsewhere) => (elsewhere.load(*workload, &alone, replays, Lane::default()), None, alone),
+                None => (load_of(&workload, &alone, replays), None, alone),
+            },
             What::Together(group) => {
                 let load = Arc::new(group.load(replays).expect("checked when the file was read"));
-                let targets = group.targets();
+                let targets = group.targets.clone();
                 (Arc::clone(&load) as Arc<dyn Load>, Some((group, load)), targets)
             }
             What::Fixed(load) => (load, None, alone),
@@ -173,6 +189,9 @@ pub struct Plan {
     pub open_ended: bool,
     /// Names and URLs of targets that are written, and whether `allow_overwrite` names them.
     pub written: Vec<(String, String, bool)>,
+    /// Other machines, and hosts of the lab that loads name, where there are any: loads run on them; on other machines probes
+    /// and faults do, too.
+    pub fleet: Option<Arc<Fleet>>,
 }
 
 impl Serialize for Point {
@@ -190,14 +209,19 @@ impl Serialize for Point {
         map.serialize_entry("axes", &self.axes)?;
         map.serialize_entry("kind", self.load.kind())?;
         map.serialize_entry("description", &self.load.describe())?;
+        if !self.hosts().is_empty() {
+            map.serialize_entry("hosts", self.hosts())?;
+        }
         if let Some(workload) = self.workload() {
             map.serialize_entry("workload", workload)?;
         }
         if let Some(load) = self.load.any().downcast_ref::<ReplayLoad>() {
             map.serialize_entry("workload", load.workload())?;
         }
-        if let Some(load) = self.load.any().downcast_ref::<FileLoad>() {
-            map.serialize_entry("phase", &load.phase())?;
+        let there = || self.load.any().downcast_ref::<HostLoad>()?.phase();
+        let here = self.load.any().downcast_ref::<FileLoad>().map(FileLoad::phase);
+        if let Some(phase) = here.or_else(there) {
+            map.serialize_entry("phase", &phase)?;
         }
         if !self.links.is_empty() {
             map.serialize_entry("links", &self.links)?;
@@ -221,15 +245,62 @@ impl Point {
 
     /// The described workload, of a load that drives a device with one.
     pub fn workload(&self) -> Option<&Workload> {
-        self.load.any().downcast_ref::<BlockLoad>().map(|load| &load.workload)
+        let load = self.load.any();
+        let here = || load.downcast_ref::<BlockLoad>().map(|load| &load.workload);
+        load.downcast_ref::<HostLoad>().and_then(HostLoad::workload).or_else(here)
+    }
+
+    /// The other hosts that it runs on; none of what runs here, or in the lab.
+    pub fn hosts(&self) -> &[String] {
+        self.load.any().downcast_ref::<HostLoad>().map_or(&[], HostLoad::hosts)
     }
 }
 
+/// Why what a point does is not known before it runs.
+#[derive(Debug, thiserror::Error)]
+#[error("{label}: {source}")]
+pub struct PlanError {
+    label: String,
+    source: WorkloadError,
+}
+
 impl Plan {
+    /// Leaves in [`Plan::written`] only targets that something is written to: traces that are replayed are read for that.
+    /// Before, all targets of a replay are in it.
+    ///
+    /// # Errors
+    /// A trace cannot be read; nothing is left out then.
+    pub fn find_written(&mut self) -> Result<(), PlanError> {
+        let mut found = BTreeMap::new();
+        for (name, ..) in &self.written {
+            let mut changes = false;
+            for point in self.alone().filter(|point| point.is_on(name)) {
+                let failed = |source| PlanError { label: point.label.clone(), source };
+                changes |= point.load.changes_target(name).map_err(failed)?;
+            }
+            found.insert(name.clone(), changes);
+        }
+        self.written.retain(|(name, ..)| found[name]);
+        Ok(())
+    }
+
+    /// The points of one load each: those of several jobs by their jobs.
+    fn alone(&self) -> impl Iterator<Item = &Point> {
+        (0..self.points.len())
+            .filter(|point| self.jobs_of(*point).is_empty())
+            .map(|point| &self.points[point])
+    }
+
     /// The points of the jobs that run at once in this one; none of a point of one load.
     pub fn jobs_of(&self, point: usize) -> Range<usize> {
         let jobs = self.points[point + 1..].iter().take_while(|job| job.part_of == Some(point)).count();
         point + 1..point + 1 + jobs
+    }
+
+    /// Whether a target is opened by other hosts only.
+    pub fn is_elsewhere(&self, target: &str) -> bool {
+        let mut on = self.alone().filter(|point| point.is_on(target)).peekable();
+        on.peek().is_some() && on.all(|point| !point.hosts().is_empty())
     }
 
     /// The points that have runs of their own.
@@ -249,6 +320,7 @@ impl Experiment {
             axes.sequential.len(),
             axes.rate.len(),
             axes.speed.len(),
+            self.groups_of_clients(),
             axes.link_delay.len(),
             axes.link_loss.len(),
             axes.link_rate.len(),
@@ -286,7 +358,7 @@ impl Experiment {
             );
             return Err(source.mistake(&["sweep", "speed"], what, Some(help)));
         }
-        for draft in self.drafts() {
+        for draft in self.drafts(&self.fleet()) {
             if let Err(error) = draft.check() {
                 let axis = draft.axes.iter().map(|(axis, _)| *axis).find(|axis| touches(axis, error.key));
                 let path = ["sweep", axis.unwrap_or(error.key)];
@@ -298,12 +370,16 @@ impl Experiment {
 
     /// Every combination of target, workload and axes, in the order of the file's names.
     pub fn points(&self) -> Vec<Point> {
+        self.points_on(&self.fleet())
+    }
+
+    fn points_on(&self, fleet: &Arc<Fleet>) -> Vec<Point> {
         let (mut points, mut replays) = (Vec::new(), Vec::new());
-        self.drafts().into_iter().for_each(|draft| draft.add(&mut points, &mut replays));
+        self.drafts(fleet).into_iter().for_each(|draft| draft.add(&mut points, &mut replays));
         points
     }
 
-    fn drafts(&self) -> Vec<Draft> {
+    fn drafts(&self, fleet: &Arc<Fleet>) -> Vec<Draft> {
         let links = self.lab.iter().flat_map(|lab| &lab.links);
         let links: BTreeMap<_, _> = links.map(|(name, link)| (name.clone(), link.settings())).collect();
         let mut drafts = Vec::new();
@@ -317,7 +393,9 @@ impl Experiment {
                 }
                 let places =
                     targets.iter().filter_map(|name| Some(self.targets.get(name)?.place().to_string()));
+                let elsewhere = || self.elsewhere(&targets, fleet);
                 drafts.push(Draft {
+                    elsewhere: (!workload.hosts.is_empty()).then(elsewhere),
                     url: places.collect::<Vec<String>>().join(" + "),
                     targets,
                     workload_name: workload_name.clone(),
@@ -328,13 +406,14 @@ impl Experiment {
             }
         }
         for (name, group) in &self.together {
-            let group = self.together_draft(group);
+            let group = self.together_draft(group, fleet);
             drafts.push(Draft {
-                targets: group.targets(),
+                targets: group.targets.clone(),
                 url: group.jobs.iter().map(|job| job.url.as_str()).collect::<Vec<&str>>().join(", "),
                 workload_name: name.clone(),
                 axes: Vec::new(),
                 what: What::Together(Box::new(group)),
+                elsewhere: None,
                 links: links.clone(),
             });
         }
@@ -345,7 +424,11 @@ impl Experiment {
                 url: settings.directory.display().to_string(),
                 workload_name: load.phase().name().to_string(),
                 axes: Vec::new(),
-                what: What::Fixed(Arc::new(load)),
+                what: What::Fixed(match settings.hosts.is_empty() {
+                    true => Arc::new(load),
+                    false => Arc::new(HostLoad::files(load, Arc::clone(fleet))),
+                }),
+                elsewhere: None,
                 links: links.clone(),
             }));
         }
@@ -354,8 +437,10 @@ impl Experiment {
 
     /// What the experiment comes to.
     pub fn plan(&self) -> Plan {
-        let points = self.points();
-        let mut plan = Plan { points, ..Plan::default() };
+        let fleet = self.fleet();
+        let points = self.points_on(&fleet);
+        let fleet = Some(fleet).filter(|fleet| !fleet.is_empty());
+        let mut plan = Plan { points, fleet, ..Plan::default() };
         let heads = plan.heads();
         let runs = interleaved(heads.len(), self.repetitions as usize, self.seed);
         plan.runs = runs.into_iter().map(|(head, repetition)| (heads[head], repetition)).collect();
@@ -366,7 +451,7 @@ impl Experiment {
             time_min += info.time_min * self.repetitions;
             open_ended |= info.open_ended;
         }
-        let writes = |name: &String| points.iter().any(|point| point.is_on(name) && point.load.info().writes);
+        let writes = |name: &String| plan.alone().any(|point| point.is_on(name) && point.load.info().writes);
         let written = self.targets.iter().filter(|(name, _)| writes(name)).map(|(name, target)| {
             let place = target.place().to_string();
             (name.clone(), place.clone(), self.allow_overwrite.contains(&place))
@@ -387,6 +472,7 @@ impl Sweep {
             ("sequential", self.sequential.is_empty()),
             ("rate", self.rate.is_empty()),
             ("speed", self.speed.is_empty()),
+            (CLIENTS_AXIS, self.clients.is_empty()),
             ("link_delay", self.link_delay.is_empty()),
             ("link_loss", self.link_loss.is_empty()),
             ("link_rate", self.link_rate.is_empty()),
@@ -409,11 +495,13 @@ impl Sweep {
             }
         });
         vary(drafts, "speed", &self.speed, |workload, speed| workload.speed = Some(*speed));
-        vary_links(drafts, "link_delay", &self.link_delay, |link, delay| link.delay = *delay);
-        vary_links(drafts, "link_loss", &self.link_loss, |link, loss| {
+        vary_clients(drafts, &self.clients);
+        let links = &self.links;
+        vary_links(drafts, links, (DELAY_AXIS, &self.link_delay), |link, delay| link.delay = *delay);
+        vary_links(drafts, links, ("link_loss", &self.link_loss), |link, loss| {
             (link.loss, link.loss_bursts) = (*loss, None);
         });
-        vary_links(drafts, "link_rate", &self.link_rate, |link, rate| link.rate = Some(*rate));
+        vary_links(drafts, links, ("link_rate", &self.link_rate), |link, rate| link.rate = Some(*rate));
     }
 }
 
@@ -448,15 +536,41 @@ fn vary<T: std::fmt::Display>(
     });
 }
 
-/// Replaces each draft by one for each value of an axis of every link.
+/// Replaces each draft by one for each group of clients that work at once.
+fn vary_clients(drafts: &mut Vec<Draft>, counts: &[u32]) {
+    if counts.is_empty() {
+        return;
+    }
+    let with = |draft: &Draft, clients: &[String]| {
+        let mut draft = draft.clone();
+        if let What::Block(workload) = &mut draft.what {
+            workload.hosts = clients.to_vec();
+        }
+        draft.axes.push((CLIENTS_AXIS, clients.len().to_string()));
+        draft.axes.push((ON_AXIS, clients.join(&CLIENTS_JOINT.to_string())));
+        draft
+    };
+    let groups = |draft: &Draft| {
+        let hosts = match &draft.what {
+            What::Block(workload) => &workload.hosts[..],
+            What::Together(_) | What::Fixed(_) => &[],
+        };
+        let groups = counts.iter().flat_map(|count| hosts.chunks_exact((*count).max(1) as usize));
+        groups.map(|clients| with(draft, clients)).collect::<Vec<Draft>>()
+    };
+    *drafts = drafts.iter().flat_map(groups).collect();
+}
+
+/// Replaces each draft by one for each value of an axis of these links; without names, of every link.
 fn vary_links<T: std::fmt::Display>(
     drafts: &mut Vec<Draft>,
-    axis: &'static str,
-    values: &[T],
+    names: &[String],
+    (axis, values): (&'static str, &[T]),
     set: impl Fn(&mut LinkSettings, &T),
 ) {
     vary_drafts(drafts, axis, values, |draft, value| {
-        draft.links.values_mut().flatten().for_each(|link| set(link, value));
+        let links = draft.links.iter_mut().filter(|(name, _)| names.is_empty() || names.contains(name));
+        links.flat_map(|(_, ways)| ways).for_each(|link| set(link, value));
     });
 }
 

@@ -17,6 +17,12 @@ impl Experiment {
             if trace.is_relative() && !trace.as_os_str().is_empty() {
                 *trace = source.folder(&["workloads", name, "trace"]).join(&*trace);
             }
+            if !workload.hosts.is_empty()
+                && let Ok(path) = std::path::absolute(&*trace)
+            {
+                // Elsewhere it would be looked for in another folder.
+                *trace = path;
+            }
             if !source.has(&["workloads", name, "queue_depth"]) {
                 workload.queue_depth = QUEUE_DEPTH;
             }
@@ -56,6 +62,7 @@ impl Experiment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::{assert_mistake, changed};
 
     const TEXT: &str = r#"
 name = "replay"
@@ -88,11 +95,8 @@ speed = [1, 2, 4]
 
     #[test]
     fn mistakes_have_their_line() {
-        let check = |from: &str, to: &str, line: usize, said: &str| {
-            assert!(TEXT.contains(from), "{from}");
-            let error = Experiment::parse("bad.toml", &TEXT.replacen(from, to, 1)).unwrap_err();
-            let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
-            assert!(all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said), "{to}: {all}");
+        let check = |from: &str, to: &str, line, said: &str| {
+            drop(assert_mistake(&changed(TEXT, from, to), line, said))
         };
         check("\"1\" = \"b\"", "\"1\" = \"c\"", 9, "no target c");
         check(", \"1\" = \"b\"", "", 9, "none of the trace goes to target b");

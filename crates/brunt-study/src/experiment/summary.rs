@@ -18,7 +18,7 @@ use brunt_result::experiment::{
 
 use crate::host::HostName;
 
-use super::{Experiment, Sweep, Target, without_secrets};
+use super::{Experiment, Sweep, Target, TogetherEntry, without_secrets};
 
 impl Experiment {
     /// What results say of it.
@@ -87,7 +87,7 @@ impl Experiment {
 
     /// What groups are run on that have jobs on several targets.
     fn several_targets(&self) -> Vec<(String, TargetSummary)> {
-        let targets = self.together.values().map(|group| self.together_draft(group).targets());
+        let targets = self.together.values().map(TogetherEntry::targets);
         let several = targets.filter(|targets| targets.len() > 1).map(|targets| {
             let places: Vec<String> = targets.iter().map(|name| device(&self.targets[name]).place).collect();
             (targets.join("+"), TargetSummary { place: places.join(", "), ..TargetSummary::default() })
@@ -98,7 +98,8 @@ impl Experiment {
     /// Of an experiment with connections: what they use, which in a lab as well is the kernel's default if nothing is set.
     fn congestion_summary(&self) -> Option<CongestionSummary> {
         let by_network = |target: &Target| {
-            target.serve.is_some() || target.url.contains("iscsi://") || target.url.contains("tcp://")
+            let schemes = ["iscsi://", "tcp://", "nbd://", "nbds://"];
+            target.serve.is_some() || schemes.iter().any(|scheme| target.url.contains(scheme))
         };
         if self.lab.is_none() && !self.targets.values().any(by_network) {
             return None;

@@ -27,7 +27,7 @@ pub const LUNS_MAX: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// Device URL: a path (file or block device), `null:SIZE`, `memory:SIZE`, `iscsi://host/name/lun`,
+    /// Device URL: a path (file or block device), `null:SIZE`, `memory:SIZE`, `iscsi://host/name/lun`, `nbd://host/export`,
     /// `tcp://host:port`; see `brunt help devices`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
@@ -35,7 +35,8 @@ pub struct Target {
     /// `brunt target --lun`, a list of LUNs, or `tcp` for the network alone (`brunt sink`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve: Option<Serve>,
-    /// With `serve`: host that serves it, one of the lab's or `local` (the machine that runs the experiment).
+    /// With `serve`: host that serves it: one of the lab's, one of `[hosts]`, or `local` (the machine that runs the
+    /// experiment).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
     /// With several LUNs in `serve`: index of the LUN to measure; default: the first.

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use brunt_core::Span;
+use brunt_host::{Fleet, Lane};
 use brunt_load::replay::ReplayLoad;
 use brunt_load::together::{TogetherJob, TogetherLoad};
 use brunt_load::{Load, Workload, WorkloadError};
@@ -21,6 +22,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Experiment;
+use super::elsewhere::Elsewhere;
 use super::mistake::{FileError, Source};
 
 /// Workloads that run at once.
@@ -57,6 +59,19 @@ fn is_off(switch: &bool) -> bool {
     !switch
 }
 
+impl TogetherEntry {
+    /// The names of their targets, each once.
+    pub(super) fn targets(&self) -> Vec<String> {
+        let mut targets: Vec<String> = Vec::new();
+        for job in &self.jobs {
+            if !targets.contains(&job.target) {
+                targets.push(job.target.clone());
+            }
+        }
+        targets
+    }
+}
+
 impl JobEntry {
     /// What results call it.
     pub fn name(&self) -> &str {
@@ -71,6 +86,8 @@ pub(super) struct JobDraft {
     pub(super) target: String,
     pub(super) url: String,
     pub(super) workload: Box<Workload>,
+    /// What a workload that names other hosts needs.
+    pub(super) elsewhere: Option<Elsewhere>,
     pub(super) start_delay: Span,
     pub(super) ends_run: bool,
 }
@@ -80,29 +97,28 @@ pub(super) struct JobDraft {
 pub(super) struct TogetherDraft {
     pub(super) jobs: Vec<JobDraft>,
     pub(super) exit_all: bool,
+    /// The names of their targets, each once.
+    pub(super) targets: Vec<String>,
 }
 
 impl TogetherDraft {
     /// Their load. A trace is read once for all that replay it: `replays` are those that were made before.
     pub(super) fn load(&self, replays: &mut Vec<ReplayLoad>) -> Result<TogetherLoad, WorkloadError> {
-        let job = |job: &JobDraft| TogetherJob {
+        let mut load = |index: usize, job: &JobDraft| match &job.elsewhere {
+            // Jobs run at once, so each has a conversation of its own with a host.
+            Some(elsewhere) => {
+                let (targets, lane) = (std::slice::from_ref(&job.target), Lane(index as u32));
+                elsewhere.clone().load(*job.workload.clone(), targets, replays, lane)
+            }
+            None => load_of(&job.workload, std::slice::from_ref(&job.target), replays),
+        };
+        let job = |(index, job): (usize, &JobDraft)| TogetherJob {
             name: job.name.clone(),
-            load: load_of(&job.workload, std::slice::from_ref(&job.target), replays),
+            load: load(index, job),
             start_delay: job.start_delay.0,
             ends_run: job.ends_run,
         };
-        TogetherLoad::new(self.jobs.iter().map(job).collect(), self.exit_all)
-    }
-
-    /// The names of their targets, each once.
-    pub(super) fn targets(&self) -> Vec<String> {
-        let mut targets: Vec<String> = Vec::new();
-        for job in &self.jobs {
-            if !targets.contains(&job.target) {
-                targets.push(job.target.clone());
-            }
-        }
-        targets
+        TogetherLoad::new(self.jobs.iter().enumerate().map(job).collect(), self.exit_all)
     }
 }
 
@@ -112,11 +128,21 @@ pub(super) fn load_of(
     targets: &[String],
     replays: &mut Vec<ReplayLoad>,
 ) -> Arc<dyn Load> {
-    let load = brunt_load::together::load_of(workload.clone(), targets);
-    let Some(replay) = load.any().downcast_ref::<ReplayLoad>() else { return load };
-    let replay = replays.iter().fold(replay.clone(), ReplayLoad::sharing);
+    match workload.trace.is_some() {
+        true => Arc::new(replay_of(workload, targets, replays)),
+        false => brunt_load::together::load_of(workload.clone(), targets),
+    }
+}
+
+/// The same of a workload that has a trace.
+pub(super) fn replay_of(
+    workload: &Workload,
+    targets: &[String],
+    replays: &mut Vec<ReplayLoad>,
+) -> ReplayLoad {
+    let replay = replays.iter().fold(ReplayLoad::new(workload.clone(), targets), ReplayLoad::sharing);
     replays.push(replay.clone());
-    Arc::new(replay)
+    replay
 }
 
 impl Experiment {
@@ -145,8 +171,13 @@ impl Experiment {
     }
 
     /// The jobs of a group, before the sweep.
-    pub(super) fn together_draft(&self, group: &TogetherEntry) -> TogetherDraft {
+    pub(super) fn together_draft(&self, group: &TogetherEntry, fleet: &Arc<Fleet>) -> TogetherDraft {
+        let elsewhere = |job: &JobEntry| {
+            let is_elsewhere = !self.workloads[&job.workload].hosts.is_empty();
+            is_elsewhere.then(|| self.elsewhere(std::slice::from_ref(&job.target), fleet))
+        };
         let jobs = group.jobs.iter().map(|job| JobDraft {
+            elsewhere: elsewhere(job),
             name: job.name().to_string(),
             target: job.target.clone(),
             url: self.targets[&job.target].place().to_string(),
@@ -154,7 +185,7 @@ impl Experiment {
             start_delay: job.start_delay.unwrap_or_default(),
             ends_run: job.ends_run,
         });
-        TogetherDraft { jobs: jobs.collect(), exit_all: group.exit_all }
+        TogetherDraft { jobs: jobs.collect(), exit_all: group.exit_all, targets: group.targets() }
     }
 
     /// Whether the jobs of each group are there, and can run at once.
@@ -184,7 +215,7 @@ impl Experiment {
             if let Some((what, help)) = self.unfit(group) {
                 return Err(source.mistake(&path, format!("together {name}: {what}"), Some(help)));
             }
-            if let Err(error) = self.together_draft(group).load(&mut Vec::new()) {
+            if let Err(error) = self.together_draft(group, &self.fleet()).load(&mut Vec::new()) {
                 return Err(source.mistake(&path, format!("together {name}: {}", error.what), None));
             }
         }
@@ -233,6 +264,7 @@ fn overlap(one: &Workload, other: &Workload) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::{assert_mistake, changed};
 
     const TEXT: &str = r#"
 name = "at once"
@@ -292,11 +324,8 @@ queue_depth = [1, 8]
 
     #[test]
     fn mistakes_have_their_line() {
-        let check = |from: &str, to: &str, line: usize, said: &str| {
-            assert!(TEXT.contains(from), "{from}");
-            let error = Experiment::parse("bad.toml", &TEXT.replacen(from, to, 1)).unwrap_err();
-            let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
-            assert!(all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said), "{to}: {all}");
+        let check = |from: &str, to: &str, line, said: &str| {
+            drop(assert_mistake(&changed(TEXT, from, to), line, said))
         };
         check(
             "workload = \"reader\", target",

@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use brunt_block::OpenError;
 use brunt_core::{Clock, Nanos, Span};
+use brunt_host::FaultEnd;
 use brunt_lab::{FaultError, LabError, Proof, remedy};
 use brunt_result::event::FaultGap;
+use brunt_result::message::HostFaultFailure;
 use brunt_result::void::VoidReason;
 
 use crate::control::{ControlError, Reply};
@@ -111,6 +113,9 @@ pub enum DriverError {
     /// The machine or the lab does not allow it, or it did not show there.
     #[error(transparent)]
     Fault(#[from] FaultError),
+    /// Another host could not do it, or was lost.
+    #[error(transparent)]
+    Elsewhere(#[from] FaultEnd),
     /// There is no such link or host.
     #[error(transparent)]
     Lab(#[from] LabError),
@@ -141,6 +146,12 @@ impl DriverError {
             DriverError::Unfit { .. } => VoidReason::FaultUnfit,
             DriverError::Fault(FaultError::NotShown { .. }) => VoidReason::FaultWeak,
             DriverError::Fault(_) | DriverError::System { .. } => VoidReason::FaultRefused,
+            DriverError::Elsewhere(FaultEnd::Failed { kind, .. }) => match kind {
+                HostFaultFailure::NotAllowed | HostFaultFailure::Refused => VoidReason::FaultRefused,
+                HostFaultFailure::NotShown => VoidReason::FaultWeak,
+                HostFaultFailure::NotGone => VoidReason::FaultNotGone,
+            },
+            DriverError::Elsewhere(_) => VoidReason::FaultHostLost,
             DriverError::Lab(_) => VoidReason::NotReady,
             DriverError::Role(error) => error.reason(),
         }

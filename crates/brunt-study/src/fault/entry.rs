@@ -33,6 +33,7 @@ use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
 use super::kind::{FaultCommon, Side};
 use super::kinds::{FaultKind, KINDS, KindEntry};
+use crate::host::HostName;
 
 /// One fault: what it is, when and where.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,10 +62,14 @@ struct CommonKeys {
     /// machine or lab, which then affect all runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     target: String,
+    /// Host with `ssh` or `agent` on which it is injected; default: where the experiment runs. For `cpu`, `memory`,
+    /// `freeze`, `kill`, `netem` and `bridge`. `target` then only says in which runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<HostName>,
 }
 
 /// The keys of [`CommonKeys`].
-pub(super) const COMMON_KEYS: [&str; 4] = ["name", "at", "for", "target"];
+pub(super) const COMMON_KEYS: [&str; 5] = ["name", "at", "for", "target", "host"];
 
 /// Why a table is no fault.
 #[derive(Debug)]
@@ -100,7 +105,10 @@ impl FaultEntry {
 
     /// Where it is: a target's name, or the machine.
     pub fn place(&self) -> String {
-        self.kind.as_kind().place(&self.common)
+        match &self.common.host {
+            Some(host) => format!("host {host}"),
+            None => self.kind.as_kind().place(&self.common),
+        }
     }
 
     /// What reports call it.
@@ -144,8 +152,8 @@ impl FaultEntry {
         };
         let common = CommonKeys::deserialize(ValueDeserializer::from(value(common))).map_err(&wrong)?;
         let kind = (kind.read)(value(own)).map_err(&wrong)?;
-        let CommonKeys { name, at, lasts, target } = common;
-        Ok(FaultEntry { common: FaultCommon { name, at, lasts, target }, kind })
+        let CommonKeys { name, at, lasts, target, host } = common;
+        Ok(FaultEntry { common: FaultCommon { name, at, lasts, target, host }, kind })
     }
 }
 
@@ -185,8 +193,9 @@ impl Serialize for FaultEntry {
             #[serde(flatten)]
             kind: &'a FaultKind,
         }
-        let FaultCommon { name, at, lasts, target } = self.common.clone();
-        Written { common: CommonKeys { name, at, lasts, target }, kind: &self.kind }.serialize(serializer)
+        let FaultCommon { name, at, lasts, target, host } = self.common.clone();
+        Written { common: CommonKeys { name, at, lasts, target, host }, kind: &self.kind }
+            .serialize(serializer)
     }
 }
 

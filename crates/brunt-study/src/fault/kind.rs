@@ -16,11 +16,12 @@ use brunt_block::Backend;
 use brunt_block::layers::fault::{FaultBackend, FaultSwitch};
 use brunt_core::{Clock, Span};
 use brunt_lab::link::Settings;
+use brunt_result::message::HostFault;
 
 use super::driver::{DriverError, FaultDriver};
 use crate::control::{Controls, Local};
 use crate::experiment::{LabEntry, Target};
-use crate::host::Hosts;
+use crate::host::{HostName, Hosts};
 use crate::lab::BuiltLab;
 use crate::role::{Role, RoleKind};
 
@@ -30,6 +31,8 @@ pub struct Info {
     /// Its keys in a `[[fault]]` beside the common ones. The first one says that a fault is of this kind, and
     /// is its name everywhere.
     pub keys: &'static [&'static str],
+    /// Whether agents of other hosts inject it (`host = …`).
+    pub on_hosts: bool,
     /// What it does, in a line.
     pub help: &'static str,
     /// What is seen when it is there, and when it is gone.
@@ -50,6 +53,8 @@ pub struct FaultCommon {
     pub lasts: Option<Span>,
     /// Which of the experiment's targets it is about; runs against others go on without it. Empty for all.
     pub target: String,
+    /// The other host on which it is injected; `None`: where the experiment runs.
+    pub host: Option<HostName>,
 }
 
 impl FaultCommon {
@@ -67,8 +72,10 @@ pub enum About {
     Target,
     /// The process of a target that the experiment serves.
     Process,
-    /// The whole machine, or the lab: a target only says in which runs.
+    /// The whole machine or the lab: a target only says in which runs.
     Machine,
+    /// The processes of a service, wherever that is: a target only says in which runs.
+    Service,
 }
 
 /// A fault of one kind, as it is written.
@@ -119,6 +126,12 @@ pub trait Kind: Any + Debug + Send + Sync {
         None
     }
 
+    /// What the agent of another host is asked for; `None`: it is not for other hosts.
+    fn on_host(&self, common: &FaultCommon) -> Option<HostFault> {
+        let _ = common;
+        None
+    }
+
     /// The share of a core that it takes, and of which cores (none named: of all).
     fn core_share(&self) -> Option<(f64, &[usize])> {
         None
@@ -149,11 +162,20 @@ pub trait Stage {
     /// The names of all targets.
     fn target_names(&self) -> Vec<String>;
 
+    /// What is to be said of a service that the experiment does not have.
+    fn unknown_service(&self, name: &str) -> Option<String>;
+
     /// The lab, if there is one.
     fn lab(&self) -> Option<&LabEntry>;
 
     /// The hosts, for looking them up.
     fn hosts(&self) -> Hosts;
+
+    /// The hosts whose workers send requests to a target.
+    fn requesters(&self, target: &str) -> Vec<HostName> {
+        let _ = target;
+        vec![self.hosts().worker().clone()]
+    }
 
     /// The settings of a link at each point of this target (empty: of all), with the point's label.
     fn link_at_points(&self, link: &str, target: &str) -> Vec<(String, [Settings; 2])>;
@@ -194,10 +216,14 @@ pub struct Scene<'a> {
     pub targets: &'a mut BTreeMap<String, Arc<dyn Backend>>,
     /// The targets that the experiment serves itself.
     pub roles: &'a BTreeMap<String, Arc<dyn Role>>,
+    /// The services that it started.
+    pub services: &'a BTreeMap<String, Arc<dyn Role>>,
     /// An emulated network of hosts and links.
     pub lab: Option<&'a BuiltLab>,
     /// Which LUN of each target is measured.
     pub luns: BTreeMap<String, u16>,
+    /// The hosts whose workers send requests to each target.
+    pub requesters: BTreeMap<String, Vec<HostName>>,
 }
 
 impl Scene<'_> {
@@ -211,6 +237,18 @@ impl Scene<'_> {
             DriverError::unfit("it needs a target that the experiment serves", advice)
         };
         self.roles.get(target).cloned().ok_or_else(unfit)
+    }
+
+    /// A service that the experiment started.
+    ///
+    /// # Errors
+    /// It did not.
+    pub fn service(&self, name: &str) -> Result<Arc<dyn Role>, DriverError> {
+        let started: Vec<&str> = self.services.keys().map(String::as_str).collect();
+        let unfit = || {
+            DriverError::unfit("its service was not started", format!("started are {}", started.join(", ")))
+        };
+        self.services.get(name).cloned().ok_or_else(unfit)
     }
 
     /// The lab as it stands.

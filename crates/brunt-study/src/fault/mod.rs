@@ -6,6 +6,7 @@
 
 mod actor;
 mod driver;
+mod elsewhere;
 mod entry;
 mod kind;
 pub mod kinds;

@@ -33,8 +33,11 @@ pub fn overlaps(faults: &[FaultEntry], stage: &dyn Stage) -> Vec<Overlap> {
     found
 }
 
-/// Without a target a fault is there in every run.
+/// Without a target a fault is there in every run. Faults on different hosts have nothing to do with each other.
 fn in_same_runs(a: &FaultEntry, b: &FaultEntry) -> bool {
+    if a.common.host != b.common.host {
+        return false;
+    }
     let (a, b) = (&a.common.target, &b.common.target);
     a.is_empty() || b.is_empty() || a == b
 }
@@ -111,6 +114,10 @@ mod tests {
 
         fn target_names(&self) -> Vec<String> {
             Vec::new()
+        }
+
+        fn unknown_service(&self, _name: &str) -> Option<String> {
+            None
         }
 
         fn lab(&self) -> Option<&LabEntry> {

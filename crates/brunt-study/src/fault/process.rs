@@ -1,4 +1,5 @@
-//! The fault driver for a served target's process: freezes it, or kills and restarts it. The process is
+//! The fault driver for the process of a served target, or those of a service: freezes them, or kills and restarts
+//! them. The process is
 //! looked up when the fault starts, because an earlier fault of the same run may have replaced it.
 //!
 //! The rule: the role is marked as away before the signal is sent and until it is back, so that faults inside
@@ -8,9 +9,12 @@ use std::sync::Arc;
 
 use brunt_core::{Clock, Nanos};
 use brunt_lab::{Fault, Proof};
+use brunt_result::message::HostProcess;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::driver::{DriverError, FaultDriver};
-use super::kind::{FaultCommon, Mistake, Stage, Together};
+use super::kind::{About, FaultCommon, Mistake, Pair, Scene, Stage, Together};
 use crate::control::Absence;
 use crate::role::{Launch, Role};
 
@@ -80,14 +84,107 @@ impl Drop for ProcessFault {
 }
 
 /// Only what is served by a process can be stopped.
-pub(super) fn served(key: &'static str, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
+fn served(key: &'static str, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
     let launch = stage.role(&common.target).map(|role| role.launch());
     if matches!(launch, Some(Launch::Process { .. })) {
         return Ok(());
     }
     let name = &common.target;
     let what = format!("{key} needs a target that the experiment starts itself; '{name}' is opened by url");
-    Err(Mistake::new(key, what, "write serve = … instead of url = … for the target"))
+    let help = "write serve = … instead of url = … for the target, or service = … for what it is served by";
+    Err(Mistake::new(key, what, help))
+}
+
+/// A process of another host, as it is written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ProcessKey {
+    /// The only one whose program has this name.
+    Named(String),
+    /// The one of this number.
+    Numbered(u32),
+}
+
+impl ProcessKey {
+    /// As its agent is asked for it.
+    pub fn of_host(&self) -> HostProcess {
+        match self {
+            ProcessKey::Named(name) => HostProcess::Named(name.clone()),
+            ProcessKey::Numbered(pid) => HostProcess::Numbered(*pid),
+        }
+    }
+}
+
+/// Whose process it is, as a fault says.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Whose<'a> {
+    /// Of a service.
+    pub service: Option<&'a String>,
+    /// Of another host.
+    pub process: Option<&'a ProcessKey>,
+}
+
+impl Whose<'_> {
+    /// What the fault is about.
+    pub fn about(self) -> About {
+        if self.service.is_some() { About::Service } else { About::Process }
+    }
+
+    /// Where it is.
+    pub fn place(self, common: &FaultCommon) -> String {
+        self.service.map_or_else(|| common.target.clone(), |service| format!("service {service}"))
+    }
+
+    /// The role whose process it is.
+    pub fn role(self, common: &FaultCommon, scene: &Scene<'_>) -> Result<Arc<dyn Role>, DriverError> {
+        match self.service {
+            Some(service) => scene.service(service),
+            None => scene.role(&common.target),
+        }
+    }
+}
+
+/// Whether a process can be frozen or killed: that of a target, of a service, or one that is named on another host.
+pub(super) fn check(
+    key: &'static str,
+    whose: Whose<'_>,
+    common: &FaultCommon,
+    stage: &dyn Stage,
+) -> Result<(), Mistake> {
+    let Whose { service, process } = whose;
+    if let Some(service) = service {
+        let wrong = |key, what: &str, help: &str| Err(Mistake::new(key, what, help));
+        return match (stage.unknown_service(service), process, &common.host) {
+            (Some(what), ..) => wrong("service", &what, "add [services.NAME], or name one of them"),
+            (None, Some(_), _) => {
+                wrong("process", "all processes of the service are meant, and this names one", "omit process")
+            }
+            (None, None, Some(_)) => wrong("host", "the service's own host is meant", "omit host"),
+            (None, None, None) => Ok(()),
+        };
+    }
+    match (process, &common.host) {
+        (None, None) => served(key, common, stage),
+        (None, Some(host)) => {
+            let what = format!("it does not name the process on host {host}");
+            Err(Mistake::new("process", what, "write process = \"tgtd\", its program's name, or its number"))
+        }
+        (Some(_), None) => {
+            let what = "process is for another host; here the process of a target is meant";
+            Err(Mistake::new("process", what, "omit it, or write host = … from [hosts]"))
+        }
+        (Some(ProcessKey::Named(name)), Some(_)) if name.is_empty() || name.contains('/') => {
+            let what = format!("'{name}' is no name of a program");
+            Err(Mistake::new("process", what, "write it as in /proc/PID/comm, without folder"))
+        }
+        (Some(_), Some(_)) => Ok(()),
+    }
+}
+
+/// Whether two faults are about one process.
+pub(super) fn is_same(pair: &Pair<'_>, mine: Whose<'_>, other: Whose<'_>) -> bool {
+    let is_named = pair.me.common.host.is_some() || mine.service.is_some() || other.service.is_some();
+    if is_named { mine == other } else { pair.same_target() }
 }
 
 /// What comes of two faults of one process.

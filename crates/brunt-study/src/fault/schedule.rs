@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use brunt_block::Backend;
 use brunt_core::{Clock, Nanos};
+use brunt_host::Fleet;
 use brunt_result::{Interval, Outcome};
 
 use super::actor::{Actor, Ended, Failure, Signal, Signals};
 use super::driver::DriverError;
+use super::elsewhere;
 use super::entry::FaultEntry;
 use super::kind::{Prepared, Scene};
 use super::kinds::make_whole;
@@ -60,8 +62,8 @@ pub struct FaultSchedule {
 }
 
 impl FaultSchedule {
-    /// Finds what the experiment's faults are about; `roles` are the targets that it serves itself, `lab`
-    /// its hosts and links. A device of this process that storage faults need a layer on gets one.
+    /// Finds what the experiment's faults are about; `roles` are the targets that it serves itself,
+    /// `services` the programs that it started, `lab` its hosts and links, `fleet` other hosts, which were reached. A device of this process that storage faults need a layer on gets one.
     ///
     /// # Errors
     /// A fault names a layer that is not there, or none where there are several.
@@ -69,14 +71,21 @@ impl FaultSchedule {
         experiment: &Experiment,
         targets: &mut BTreeMap<String, Arc<dyn Backend>>,
         roles: &BTreeMap<String, Arc<dyn Role>>,
+        services: &BTreeMap<String, Arc<dyn Role>>,
         lab: Option<&BuiltLab>,
+        fleet: Option<&Arc<Fleet>>,
     ) -> Result<FaultSchedule, ScheduleError> {
         let points = experiment.points();
         let luns = experiment.targets.iter().filter_map(|(name, target)| Some((name.clone(), target.lun?)));
-        let mut scene = Scene { targets, roles, lab, luns: luns.collect() };
+        let requesters = experiment.targets.keys().map(|name| (name.clone(), experiment.requesters(name)));
+        let (luns, requesters) = (luns.collect(), requesters.collect());
+        let mut scene = Scene { targets, roles, services, lab, luns, requesters };
         let mut lines = Vec::new();
         for entry in &experiment.fault {
-            let prepared = entry.kind.as_kind().prepare(&entry.common, &mut scene);
+            let prepared = match entry.common.host {
+                Some(_) => elsewhere::prepare(entry, fleet),
+                None => entry.kind.as_kind().prepare(&entry.common, &mut scene),
+            };
             let prepared = prepared.map_err(|source| ScheduleError { fault: entry.label(), source })?;
             let target = &entry.common.target;
             let meant = |(index, point): (usize, &Point)| {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
+use brunt_host::HostPlace;
 use brunt_lab::LabError;
 
 use super::HostName;
@@ -40,6 +41,61 @@ pub trait HostKind: Debug + Send + Sync {
     /// # Errors
     /// The host does not stand.
     fn launcher(&self, name: &HostName, lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError>;
+
+    /// The interfaces that it bridges, if it is a machine in the wire.
+    fn bridge(&self) -> Option<&[String; 2]> {
+        None
+    }
+
+    /// A file there, to which its bridge saves the packets that come.
+    fn capture(&self) -> Option<&str> {
+        None
+    }
+
+    /// The name or address at which what it serves listens, if one is written.
+    fn address(&self) -> Option<&str> {
+        None
+    }
+
+    /// Where its agent is reached, if it is another machine.
+    ///
+    /// # Errors
+    /// What is written leads nowhere.
+    fn place(&self) -> Result<Option<HostPlace>, KeyMistake> {
+        Ok(None)
+    }
+
+    /// Where the agent is that runs loads which name this host; `None` of a host that loads do not name.
+    fn runs_loads_at(&self, name: &HostName) -> Option<HostPlace> {
+        let _ = name;
+        self.place().ok().flatten()
+    }
+}
+
+/// What is wrong with a key of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyMistake {
+    /// Which.
+    pub key: &'static str,
+    /// What.
+    pub what: String,
+    /// What would be right.
+    pub help: String,
+}
+
+/// Whether others could reach what listens at this name or address, as far as its text says.
+pub(super) fn check_address(address: Option<&str>) -> Result<(), KeyMistake> {
+    let Some(text) = address else { return Ok(()) };
+    let is_odd = |one: char| one.is_whitespace() || one.is_control() || matches!(one, '/' | '@' | '[' | ']');
+    let is_none = text.parse::<IpAddr>().is_ok_and(|one| one.is_unspecified() || one.is_multicast());
+    match text.is_empty() || text.contains(is_odd) || is_none {
+        true => Err(KeyMistake {
+            key: "address",
+            what: format!("'{text}' is not a host's address"),
+            help: "write a name or an IP address by which others reach that host, without a port".to_string(),
+        }),
+        false => Ok(()),
+    }
 }
 
 /// Why nothing can be started on a host.
@@ -51,6 +107,22 @@ pub enum LaunchError {
     /// It is one of the lab's, and no lab stands.
     #[error("host '{0}' belongs to the lab, and no lab is running")]
     NoLab(HostName),
+    /// It is another machine, whose agent starts what runs there.
+    #[error("host '{0}' is another machine, whose agent starts what runs there")]
+    Elsewhere(HostName),
+    /// Nobody knows the address at which it is to serve.
+    #[error(
+        "host {host}: '{text}' has no address here ({source}); write address = \"10.0.0.9\", or another \
+             address of that host, under [hosts.{host}]"
+    )]
+    Address {
+        /// Its name in the experiment.
+        host: HostName,
+        /// What was looked up.
+        text: String,
+        /// What came of it.
+        source: io::Error,
+    },
 }
 
 /// How programs are started on a host.

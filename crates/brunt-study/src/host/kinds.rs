@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::kind::{HostInfo, HostKind};
-use super::{here, lab};
+use super::{agent, here, lab, ssh};
 
 /// Defines [`HostSettings`] and [`HOST_KINDS`] from one line for each kind.
 macro_rules! kinds {
@@ -49,6 +49,8 @@ use super::test_only;
 kinds! {
     here::Here,
     lab::LabHost,
+    ssh::SshHost,
+    agent::AgentHost,
     #[cfg(test)] test_only::TestOnly,
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use brunt_host::{HostAddress, HostPlace};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,12 @@ pub struct LabHost {
 impl HostKind for LabHost {
     fn has_links(&self) -> bool {
         true
+    }
+
+    /// An agent of its own, in its network and on its cores: the same that ssh starts on another machine.
+    fn runs_loads_at(&self, name: &HostName) -> Option<HostPlace> {
+        let address = HostAddress::Lab { name: name.to_string() };
+        Some(HostPlace { address, identity: None, ssh: Vec::new(), program: None })
     }
 
     fn launcher(&self, name: &HostName, lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {

@@ -1,25 +1,33 @@
-//! The hosts of an experiment in one name space: the machine that runs it and the hosts of its lab. Every
-//! reference to a host (by a target, the workers, a link, a fault) is resolved by [`Hosts`]; code that starts
-//! something on a host gets a [`Launcher`] from it.
+//! The hosts of an experiment in one name space: the machine that runs it, the hosts of its lab, and other machines.
+//! Every reference to a host (by a target, a workload, a link, a fault) is resolved by [`Hosts`]; code that starts
+//! something on a host gets a [`Launcher`] from it, and loads reach other hosts by their [`HostPlace`].
 //!
 //! The rule: there is one lookup, and one message for an unknown name.
 
+mod agent;
 mod here;
 mod kind;
 mod kinds;
 mod lab;
 mod name;
+mod ssh;
 #[cfg(test)]
 mod test_only;
 
 use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 
+pub use agent::AgentHost;
 pub use here::{Here, OnThisMachine};
-pub use kind::{HostInfo, HostKind, LaunchError, Launcher};
+pub use kind::{HostInfo, HostKind, KeyMistake, LaunchError, Launcher};
 pub use kinds::{HOST_KINDS, HostEntry, HostSettings};
 pub use lab::LabHost;
 pub use name::{HostName, LOCAL};
+pub use ssh::SshHost;
+
+use brunt_host::HostPlace;
 
 use crate::experiment::LabEntry;
 use crate::lab::BuiltLab;
@@ -127,6 +135,9 @@ impl Hosts {
     ) -> Result<(), HostMistake> {
         let path = ["hosts", name.as_str()];
         let mut settings = settings.clone();
+        if let Err(KeyMistake { key, what, help }) = settings.as_kind().place() {
+            return Err(HostMistake::new(&[path[0], path[1], key], what, &help));
+        }
         if let HostSettings::LabHost(host) = &mut settings {
             let Some(lab) = lab else {
                 let what = format!("host '{name}' belongs to the lab, but the experiment has no [lab]");
@@ -178,10 +189,56 @@ impl Hosts {
         })
     }
 
-    /// Where requests are made: what the lab says, its first host, or this machine.
+    /// Other machines, and how they are reached.
+    pub fn places(&self) -> Vec<(HostName, HostPlace)> {
+        let place = |host: &KnownHost| Some((host.name.clone(), host.settings.as_kind().place().ok()??));
+        self.list.iter().filter_map(place).collect()
+    }
+
+    /// Whether this is another machine.
+    pub fn is_elsewhere(&self, name: &HostName) -> bool {
+        self.find(name).is_ok_and(|host| matches!(host.settings.as_kind().place(), Ok(Some(_))))
+    }
+
+    /// Where the agent is that runs loads which name this host; `None` of a host that loads do not name.
+    pub fn runs_loads_at(&self, name: &HostName) -> Option<HostPlace> {
+        self.find(name).ok()?.settings.as_kind().runs_loads_at(name)
+    }
+
+    /// Other machines in the wire.
+    pub fn bridges(&self) -> Vec<BridgeHost> {
+        let bridge = |host: &KnownHost| {
+            let (name, kind) = (host.name.clone(), host.settings.as_kind());
+            let capture = kind.capture().map(str::to_string);
+            Some(BridgeHost { name, interfaces: kind.bridge()?.clone(), capture })
+        };
+        self.list.iter().filter_map(bridge).collect()
+    }
+
+    /// Other machines that are to save the packets of a bridge, and are none.
+    pub(crate) fn captures_of_none(&self) -> impl Iterator<Item = &HostName> {
+        let is_none = |host: &&KnownHost| {
+            let kind = host.settings.as_kind();
+            kind.capture().is_some() && kind.bridge().is_none()
+        };
+        self.list.iter().filter(is_none).map(|host| &host.name)
+    }
+
+    /// Where requests of workloads are made that name no hosts: what the lab says, its first host, or this machine.
     pub fn worker(&self) -> &HostName {
         &self.worker
     }
+}
+
+/// Another machine in the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgeHost {
+    /// Its name.
+    pub name: HostName,
+    /// What it bridges.
+    pub interfaces: [String; 2],
+    /// A file there for the packets that come.
+    pub capture: Option<String>,
 }
 
 impl KnownHost {
@@ -191,6 +248,25 @@ impl KnownHost {
     /// The host does not stand.
     pub fn launcher(&self, lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
         self.settings.as_kind().launcher(&self.name, lab)
+    }
+
+    /// Where targets of another machine listen: the address that is written, or that by which its agent is reached.
+    ///
+    /// # Errors
+    /// It is looked up, and there is none.
+    pub fn serving_address(&self) -> Result<IpAddr, LaunchError> {
+        let kind = self.settings.as_kind();
+        let place = kind.place().ok().flatten().ok_or_else(|| LaunchError::Elsewhere(self.name.clone()))?;
+        let text = kind.address().unwrap_or_else(|| place.address.host());
+        let no_address = |source| LaunchError::Address { host: self.name.clone(), text: text.into(), source };
+        let found: Vec<IpAddr> =
+            (text, 0).to_socket_addrs().map_err(no_address)?.map(|address| address.ip()).collect();
+        // Of a name with both the older one, which more networks carry.
+        let found = found.iter().find(|address| address.is_ipv4()).or(found.first()).copied();
+        match found.filter(|address| !address.is_unspecified() && !address.is_multicast()) {
+            Some(address) => Ok(address),
+            None => Err(no_address(io::Error::other("it is the address of no host"))),
+        }
     }
 }
 

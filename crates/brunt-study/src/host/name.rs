@@ -25,6 +25,11 @@ impl HostName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Several, for a message.
+    pub(crate) fn listed(names: &[HostName]) -> String {
+        names.iter().map(HostName::as_str).collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl From<&str> for HostName {

@@ -1,24 +1,26 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, assert_mistake_at, changed};
 
 const LAB: &str =
     "[lab]\nhosts = [\"client\", \"server\"]\n[lab.links.wan]\nbetween = [\"client\", \"server\"]\n";
 const REST: &str = "name = \"x\"\n[targets.t]\nserve = \"memory:1MiB\"\nhost = \"server\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
 
-/// Names and keys are unique, help is present, one kind needs no key of its own, and examples are read as their kind.
+/// Names are unique, and so are keys that say what a host is; help is present, one kind needs no key of its own, and examples are read as their kind.
 #[test]
 fn each_line_is_whole() {
     for (index, kind) in HOST_KINDS.iter().enumerate() {
         let info = kind.info;
         for other in &HOST_KINDS[index + 1..] {
             assert_ne!(info.name, other.info.name);
-            assert!(info.keys.iter().all(|key| !other.info.keys.contains(key)), "{}", info.name);
+            let marks = |one: &HostInfo, key: &str| one.marked && one.keys[0] == key;
+            let shared = info.keys.iter().filter(|key| other.info.keys.contains(key));
+            assert!(shared.clone().all(|key| !marks(info, key) && !marks(other.info, key)), "{}", info.name);
         }
         assert!(!info.help.is_empty(), "{}", info.name);
         let Some(example) = info.example else { continue };
-        let text = format!("{REST}{LAB}[hosts.another]\n{example}\n");
+        let text = format!("{REST}{LAB}[hosts.another]\n{example}\n[probes]\nhosts = []\n");
         let experiment =
             Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
         let hosts = experiment.hosts().unwrap();
@@ -56,13 +58,7 @@ fn one_name_space() {
 #[test]
 fn mistakes() {
     let check = |from: &str, to: &str, at: &str, said: &str| {
-        let text = format!("{REST}{LAB}");
-        assert!(text.contains(from), "{from}");
-        let text = text.replacen(from, to, 1);
-        let line = 1 + text.lines().position(|line| line.starts_with(at)).unwrap();
-        let error = Experiment::parse("x.toml", &text).expect_err(to);
-        let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
-        assert!(all.starts_with(&format!("x.toml:{line}: ")) && all.contains(said), "{to}: {all}");
+        assert_mistake_at(&changed(&format!("{REST}{LAB}"), from, to), at, said);
     };
     let none = "unknown host 'x'; the hosts of this experiment are: local, client, server";
     check("host = \"server\"", "host = \"x\"", "host =", none);

@@ -102,7 +102,12 @@ impl BuiltLab {
         self.hosts.iter().map(watched).collect()
     }
 
-    /// The host on which requests are made.
+    /// Its hosts, in the order of the file.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// The host of the process that runs the experiment, on which requests are made of workloads that name no hosts.
     pub fn worker(&self) -> HostName {
         HostName::from(self.worker.name())
     }

@@ -17,8 +17,8 @@ use brunt_result::event::{Event, FaultRecord, JobEvent, RunInfo, Sample};
 use brunt_result::summary::RunSummary;
 use brunt_result::tables::histograms::Extent;
 use brunt_result::tables::{
-    RunOrigin, TABLES, degradation, environment, faults, histograms, intervals, points, probes, replay,
-    requests, runs,
+    RunOrigin, TABLES, degradation, environment, faults, histograms, indexes, intervals, points, probes,
+    replay, requests, runs,
 };
 
 use brunt_result::{Figures, Interval};
@@ -160,8 +160,11 @@ impl Keeper {
                 self.sum_up(&info, &run, &figures);
             }
             Event::Job(run, event) => self.take_job(run, event),
-            // The observer closes the queue then.
-            Event::Ends(_) => {}
+            // The observer closes the queue after it.
+            Event::Ends(summary) => {
+                let [all, clients] = self.tables.both(&indexes::TABLE, &indexes::CLIENTS);
+                indexes::append(all, clients, &summary);
+            }
         }
     }
 

@@ -71,7 +71,11 @@ impl Results {
 impl Observer for Results {
     fn event(&mut self, event: &Event) -> io::Result<()> {
         match event {
-            Event::Ends(_) => self.end(),
+            Event::Ends(_) => {
+                // What stops the thread from taking it is told at its end.
+                let _ = self.send(event.clone());
+                self.end()
+            }
             event => self.send(event.clone()),
         }
     }

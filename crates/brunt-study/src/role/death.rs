@@ -1,12 +1,12 @@
-//! How a role died unasked, and what would have kept its run: a shorter run, fewer rounds, a fault that says so, or less
-//! memory. Filled in by the process that looks after it, told by the hook that knows the run.
+//! What would have kept the run of a role that died unasked: a shorter run, fewer rounds, a fault that says so, or less
+//! memory. Asked by the hook that knows the run.
 //!
 //! The rule: only what was measured is advised: when its output ended, and what the kernel counts.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 
 use brunt_core::Nanos;
+use brunt_host::RoleDeath;
 
 use crate::written::written;
 
@@ -14,55 +14,38 @@ use crate::written::written;
 const MEMORY_SHARE: f64 = 0.9;
 const SIGKILL: i32 = 9;
 
-/// How a role died.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Death {
-    pub(crate) status: ExitStatus,
-    /// When its output ended.
-    pub(crate) at: Option<Nanos>,
-    /// Bytes that are available now, if the kernel killed processes for want of memory while the role lived.
-    pub(crate) starved: Option<u64>,
-}
-
-impl Death {
-    /// What would have kept a run whose measuring began at `start`, and before which `rounds` of all points were complete.
-    pub(crate) fn advice(&self, start: Option<Nanos>, rounds: u32) -> Option<String> {
-        let killed = self.status.signal() == Some(SIGKILL);
-        if let Some(bytes) = self.starved.filter(|_| killed) {
-            let mib = ((bytes as f64 * MEMORY_SHARE) as u64 >> 20).max(1);
-            return Some(format!(
-                "the kernel killed processes for want of memory; write serve = \"memory:{mib}MiB\" or less for a LUN in memory"
-            ));
-        }
-        let lived = start.zip(self.at).filter(|(start, at)| at > start).map(|(start, at)| at.since(start));
-        let meant = lived.filter(|_| killed).map(|lived| {
-            format!(
-                "; if the experiment is to kill it, write a fault with kill = true and at = \"{}\"",
-                written(lived)
-            )
-        });
-        let kept = match (lived, rounds) {
-            (Some(lived), _) => format!(
-                "it lived for {} of the run; a run with stop = {{ time = \"{}\" }} would have ended before",
-                written(lived),
-                written(lived / 2)
-            ),
-            (None, 1..) => format!("with repetitions = {rounds} the experiment would have ended before"),
-            (None, 0) => return None,
-        };
-        Some(kept + &meant.unwrap_or_default())
+/// What would have kept a run whose measuring began at `start`, and before which `rounds` of all points were complete.
+pub(crate) fn advice(death: &RoleDeath, start: Option<Nanos>, rounds: u32) -> Option<String> {
+    let killed = death.status.signal() == Some(SIGKILL);
+    if let Some(bytes) = death.starved.filter(|_| killed) {
+        let mib = ((bytes as f64 * MEMORY_SHARE) as u64 >> 20).max(1);
+        return Some(format!(
+            "the kernel killed processes for want of memory; write serve = \"memory:{mib}MiB\" or less for a LUN in memory"
+        ));
     }
-}
-
-/// How many processes the kernel has killed for want of memory since the machine started.
-pub(super) fn starved_processes() -> u64 {
-    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    let lived = start.zip(death.at).filter(|(start, at)| at > start).map(|(start, at)| at.since(start));
+    let meant = lived.filter(|_| killed).map(|lived| {
+        format!(
+            "; if the experiment is to kill it, write a fault with kill = true and at = \"{}\"",
+            written(lived)
+        )
+    });
+    let kept = match (lived, rounds) {
+        (Some(lived), _) => format!(
+            "it lived for {} of the run; a run with stop = {{ time = \"{}\" }} would have ended before",
+            written(lived),
+            written(lived / 2)
+        ),
+        (None, 1..) => format!("with repetitions = {rounds} the experiment would have ended before"),
+        (None, 0) => return None,
+    };
+    Some(kept + &meant.unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::ExitStatus;
+
     use brunt_result::void::VoidReason;
 
     use super::*;
@@ -71,8 +54,8 @@ mod tests {
     #[test]
     fn advice_follows_from_the_death() {
         let check = |raw: i32, at: Option<u64>, starved: Option<u64>, rounds: u32, said: Option<&str>| {
-            let death = Death { status: ExitStatus::from_raw(raw), at: at.map(Nanos), starved };
-            let advice = death.advice(Some(Nanos(1_000_000_000)), rounds);
+            let death = RoleDeath { status: ExitStatus::from_raw(raw), at: at.map(Nanos), starved };
+            let advice = advice(&death, Some(Nanos(1_000_000_000)), rounds);
             match said {
                 None => assert_eq!(advice, None),
                 Some(said) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use brunt_core::Nanos;
 
-use super::{Role, RoleError};
+use super::{Role, RoleError, death};
 use crate::hook::{HookError, RunHook};
 use crate::observe::{Hub, RunInfo};
 use brunt_probe::{Watch, Watching};
@@ -33,7 +33,7 @@ impl Roles {
     fn check(&self) -> Result<(), HookError> {
         let died = |error: RoleError| {
             let advice = match &error {
-                RoleError::Died { death, .. } => death.advice(self.start, self.rounds),
+                RoleError::Died { death, .. } => death::advice(death, self.start, self.rounds),
                 _ => None,
             };
             HookError { advice, ..HookError::new(error.reason(), error.to_string()) }
@@ -46,12 +46,23 @@ impl RunHook for Roles {
     fn begin(&mut self, run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
         (self.rounds, self.start) = (run.repetition, None);
         self.check()?;
-        let pids: Vec<u32> = self.roles.iter().map(|role| role.pid()).collect();
-        if !self.watching.iter().map(|(pid, _)| pid).eq(&pids) {
-            let watch = |role: &Arc<dyn Role>| {
-                (role.pid(), self.watch.process(role.host().as_str(), role.name(), role.pid()))
+        // Those of other hosts are sampled there.
+        let here = self.roles.iter().filter(|role| role.is_here());
+        let processes: Vec<(&Arc<dyn Role>, usize, u32)> = here
+            .flat_map(|role| {
+                role.processes().into_iter().enumerate().map(move |(number, pid)| (role, number, pid))
+            })
+            .collect();
+        if !self.watching.iter().map(|(pid, _)| pid).eq(processes.iter().map(|(.., pid)| pid)) {
+            let watch = |(role, number, pid): (&Arc<dyn Role>, usize, u32)| {
+                let name = match number {
+                    0 => role.name().to_string(),
+                    // A service may have several.
+                    _ => format!("{} #{}", role.name(), number + 1),
+                };
+                (pid, self.watch.process(role.host().as_str(), &name, pid))
             };
-            self.watching = self.roles.iter().map(watch).collect();
+            self.watching = processes.into_iter().map(watch).collect();
         }
         Ok(())
     }

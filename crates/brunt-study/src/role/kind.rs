@@ -33,6 +33,9 @@ pub enum Launch {
         /// Whether it reads commands on its standard input.
         takes_commands: bool,
     },
+    /// As a program that Brunt did not write, kept by a process of this program: a fault stops or kills it with all that
+    /// it started.
+    Kept,
     /// As threads of the process that runs the experiment, which no fault may stop.
     Within,
 }
@@ -56,6 +59,11 @@ pub trait RoleKind: Any + Debug + Send + Sync {
         None
     }
 
+    /// The option of its command that takes who may log in; `None` of what everybody may open.
+    fn login_option(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whether what is measured is the network alone.
     fn is_network(&self) -> bool {
         false
@@ -66,6 +74,9 @@ pub trait RoleKind: Any + Debug + Send + Sync {
 pub trait Cast {
     /// What is served: a name, what, and on which host.
     fn served(&self) -> Vec<(String, &Serve, HostName)>;
+
+    /// Programs that it starts: what each is called and on which host it runs.
+    fn services(&self) -> Vec<(String, HostName)>;
 
     /// Where requests are made.
     fn worker(&self) -> HostName;

@@ -3,7 +3,7 @@
 use super::kind::{Cast, PlannedRole, RoleInfo, RoleKind};
 #[cfg(test)]
 use super::test_only;
-use super::{Serve, prober, sink, target, worker};
+use super::{Serve, prober, service, sink, target, worker};
 
 /// A kind's line of the table.
 pub struct RoleEntry {
@@ -30,6 +30,7 @@ kinds! {
     sink,
     // Serves whatever no other does.
     target,
+    service,
     worker,
     prober,
 }

@@ -1,34 +1,39 @@
 //! Roles: the components of an experiment. Each kind has a file here and a line in [`ROLES`]: targets and
-//! sinks are processes on hosts, started by `brunt run` for `serve = …`; workers and the prober are threads
-//! of the process that runs the experiment. Faults freeze, kill and restart started processes through
+//! sinks are processes on hosts, started by `brunt run` for `serve = …`; services are programs of others, kept by
+//! such a process; workers and the prober are threads of the process that runs the experiment. Faults freeze, kill and restart started processes through
 //! [`Role`].
 //!
 //! The rule: a role ends with the experiment, however that ends, and an early end is noticed. A run in which
 //! a role died unexpectedly is invalid, and its message includes the role's last output.
 
+mod answer;
 mod by_process;
-mod death;
+pub(crate) mod death;
+mod elsewhere;
 mod hook;
 mod kind;
 mod kinds;
+mod login;
 mod prober;
-mod process;
 mod running;
 mod serve;
+mod service;
 mod sink;
 mod target;
 #[cfg(test)]
 mod test_only;
 mod worker;
 
-use std::io;
 use std::sync::Arc;
 
+use brunt_host::{FarRoleError, RoleDeath, RoleFailure, last_words};
+use brunt_lab::service::KeeperOrder;
 use by_process::ProcessRole;
-pub use death::Death;
+pub use elsewhere::{ServingHost, start_elsewhere};
 pub use hook::Roles;
 pub use kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
 pub use kinds::{ROLES, RoleEntry, planned, serving};
+pub use login::RoleLogin;
 pub use running::Role;
 pub use serve::Serve;
 pub use target::TARGET_NAME;
@@ -40,24 +45,28 @@ use brunt_result::void::VoidReason;
 #[derive(Debug, thiserror::Error)]
 pub enum RoleError {
     /// It could not be started, signalled or waited for.
-    #[error("{name}: cannot {what}: {source}")]
-    Os {
+    #[error("{name}: {failure}")]
+    Failed {
         /// The role.
         name: String,
-        /// "be started", for example.
-        what: &'static str,
         /// Why.
-        source: io::Error,
+        failure: RoleFailure,
     },
-    /// It ended before it listened, or did not listen in time.
-    #[error("{name}: {what}{}", said(.lines))]
-    Start {
+    /// Its host says no.
+    #[error("{name}: {error}")]
+    Far {
         /// The role.
         name: String,
-        /// What it did instead.
-        what: String,
-        /// What it said last on its standard error.
-        lines: Vec<String>,
+        /// Why.
+        error: FarRoleError,
+    },
+    /// Its host was lost.
+    #[error("{name}: {error}")]
+    HostLost {
+        /// The role.
+        name: String,
+        /// How.
+        error: FarRoleError,
     },
     /// It has no process of its own.
     #[error("{name} is part of the process that runs the experiment and cannot be started separately")]
@@ -66,12 +75,12 @@ pub enum RoleError {
         name: String,
     },
     /// It ended, and nobody had asked it to.
-    #[error("{name} ended unexpectedly ({}){}", .death.status, said(.lines))]
+    #[error("{name} ended unexpectedly ({}){}", .death.status, last_words(.lines))]
     Died {
         /// The role.
         name: String,
         /// How and when.
-        death: Death,
+        death: RoleDeath,
         /// What it said last on its standard error.
         lines: Vec<String>,
     },
@@ -82,13 +91,21 @@ impl RoleError {
     pub fn reason(&self) -> VoidReason {
         match self {
             RoleError::Died { .. } => VoidReason::RoleDied,
-            RoleError::Os { .. } | RoleError::Start { .. } | RoleError::Within { .. } => VoidReason::NotReady,
+            RoleError::HostLost { .. } => VoidReason::FaultHostLost,
+            RoleError::Failed { .. } | RoleError::Far { .. } | RoleError::Within { .. } => {
+                VoidReason::NotReady
+            }
         }
+    }
+
+    fn of(name: &str, failure: RoleFailure) -> RoleError {
+        RoleError::Failed { name: name.to_string(), failure }
     }
 }
 
-fn said(lines: &[String]) -> String {
-    if lines.is_empty() { ", without output".to_string() } else { format!(": {}", lines.join("; ")) }
+/// Further arguments of the command that serves a target.
+pub fn serving_arguments(congestion: Option<String>) -> Vec<String> {
+    congestion.map_or(Vec::new(), |congestion| vec!["--congestion".to_string(), congestion])
 }
 
 /// Starts a role on a host, with further arguments of its command, and waits until it listens.
@@ -106,8 +123,21 @@ pub fn start(
             arguments.extend(further);
             Ok(Arc::new(ProcessRole::start(name, arguments, takes_commands, launcher)?))
         }
+        Launch::Kept => unreachable!("{name} is started by what knows its folder and its log"),
         Launch::Within => Err(RoleError::Within { name: name.to_string() }),
     }
+}
+
+/// Starts a service on a host, and waits until it is ready.
+///
+/// # Errors
+/// It does not start, or is not ready in time; the text has what it said.
+pub fn keep(
+    name: &str,
+    order: &KeeperOrder,
+    launcher: Arc<dyn Launcher>,
+) -> Result<Arc<dyn Role>, RoleError> {
+    Ok(Arc::new(ProcessRole::keep(name, order, launcher)?))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use brunt_lab::Fault;
 
-use super::RoleError;
+use super::{RoleError, RoleLogin};
 use crate::control::{Absence, Controls};
 use crate::host::HostName;
 
@@ -25,8 +25,23 @@ pub trait Role: Controls {
     /// Where it listens; the same after a restart.
     fn address(&self) -> SocketAddr;
 
+    /// Who may log in to what it serves; `None` where everybody may.
+    fn login(&self) -> Option<&RoleLogin> {
+        None
+    }
+
+    /// Whether its process is one of this machine's, which may be sampled here.
+    fn is_here(&self) -> bool {
+        true
+    }
+
     /// Its process, which a restart changes.
     fn pid(&self) -> u32;
+
+    /// The processes that play it: that one, or those that it keeps.
+    fn processes(&self) -> Vec<u32> {
+        vec![self.pid()]
+    }
 
     /// The last that it said on its standard error, oldest first.
     fn log(&self) -> Vec<String>;

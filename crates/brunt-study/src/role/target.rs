@@ -48,6 +48,10 @@ impl RoleKind for TargetRole {
         Some(&self.luns)
     }
 
+    fn login_option(&self) -> Option<&'static str> {
+        Some("--chap")
+    }
+
     fn url(&self, at: SocketAddr, lun: u16) -> Option<String> {
         Some(format!("iscsi://{at}/{TARGET_NAME}/{lun}"))
     }

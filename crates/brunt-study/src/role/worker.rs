@@ -1,5 +1,5 @@
 //! The workers: threads that make requests, in the process that runs the experiment. It enters their host before it
-//! starts them (`[lab] worker`).
+//! starts them (`[lab] worker`). Those of workloads that name hosts are in agents there (`brunt_host`).
 
 use super::Serve;
 use super::kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};

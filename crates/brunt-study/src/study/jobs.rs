@@ -1,18 +1,18 @@
 //! Runs of several jobs at once, as a study records them: the run of all together has a number, and the run of each job
 //! one of those behind it.
 //!
-//! The rule: whatever asks how runs followed each other asks the runs of all together; those of their jobs were made at
-//! the same time.
+//! The rule: a job's run is numbered after that of all together, which it was a part of.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brunt_load::load::{Finished, RunOrder};
 use brunt_load::together::job_order;
-use brunt_result::statistics::{Estimate, RunCorrelation};
-use brunt_result::summary::{PointSummary, RunSummary};
+use brunt_result::hosts::HostFigures;
+use brunt_result::summary::RunSummary;
 use brunt_result::{Interval, Outcome, RequestRecord};
 
+use super::hosts;
+use crate::experiment::Point;
 use crate::observe::{Hub, JobEvent, RunInfo};
 use brunt_result::event::Event;
 
@@ -37,14 +37,27 @@ pub(super) fn job_info(all: &RunInfo, index: usize, label: &str) -> RunInfo {
     }
 }
 
+/// The hosts of all jobs of a run, each named with its job.
+pub(super) fn hosts_of_all(jobs: &[Point], finished: &[Finished]) -> Vec<HostFigures> {
+    let of = |(job, finished): (&Point, &Finished)| {
+        let named = |host: &HostFigures| HostFigures {
+            name: format!("{} on {}", job.workload_name, host.name),
+            ..host.clone()
+        };
+        finished.hosts.iter().map(named).collect::<Vec<HostFigures>>()
+    };
+    jobs.iter().zip(finished).flat_map(of).collect()
+}
+
 /// The summaries of jobs' runs, as far as their own figures say.
-pub(super) fn summaries(all: &RunInfo, outcomes: &[Outcome], finished: Vec<Finished>) -> Vec<RunSummary> {
+pub(super) fn summaries(all: &RunInfo, outcomes: &mut [Outcome], finished: Vec<Finished>) -> Vec<RunSummary> {
     let finished = finished.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
-    let summary = |(index, (outcome, finished)): (usize, (&Outcome, Option<Finished>))| {
+    let summary = |(index, (outcome, finished)): (usize, (&mut Outcome, Option<Finished>))| {
         let info = job_info(all, index, "");
         let mut run = RunSummary::of(outcome, info.repetition, info.order, info.seed, None);
-        if let Some(Finished { page_cache, replay, troubles, .. }) = finished {
+        if let Some(Finished { page_cache, replay, troubles, hosts, .. }) = finished {
             (run.page_cache, run.replay, run.troubles) = (page_cache, replay, troubles);
+            hosts::add(&mut run, outcome, hosts);
         }
         if outcome.is_complete() && outcome.end <= outcome.start {
             run.doubts
@@ -52,7 +65,7 @@ pub(super) fn summaries(all: &RunInfo, outcomes: &[Outcome], finished: Vec<Finis
         }
         run
     };
-    outcomes.iter().zip(finished).enumerate().map(summary).collect()
+    outcomes.iter_mut().zip(finished).enumerate().map(summary).collect()
 }
 
 /// Tells observers of an interval of a job.
@@ -63,34 +76,6 @@ pub(super) fn tell_interval(hub: &Hub, all: u32, job: usize, interval: &Interval
 /// Tells observers of requests of a job.
 pub(super) fn tell_requests(hub: &Hub, all: u32, job: usize, batch: &[RequestRecord]) {
     hub.tell(&Event::Job(all + 1 + job as u32, JobEvent::Requests(batch.into())));
-}
-
-/// One figure of the complete runs of all points.
-pub(super) struct Figure {
-    /// By point, each with its place in the order of all runs; a job's with that of the run it is a part of.
-    pub(super) runs: Vec<Vec<(u32, f64)>>,
-    pub(super) correlation: RunCorrelation,
-}
-
-impl Figure {
-    pub(super) fn of(points: &[PointSummary], get: impl Fn(&RunSummary) -> Option<f64>) -> Figure {
-        let heads = || points.iter().filter(|point| point.part_of.is_none());
-        let mut orders: Vec<u32> = heads().flat_map(|point| &point.runs).map(|run| run.order).collect();
-        orders.sort_unstable();
-        let places: BTreeMap<u32, u32> = orders.into_iter().zip(0..).collect();
-        // The run of all jobs together is the last one before a job's.
-        let place = |order: u32| places.range(..=order).next_back().map_or(0, |(_, place)| *place);
-        let of_run = |run: &RunSummary| Some((place(run.order), get(run)?));
-        let complete = |point: &PointSummary| -> Vec<(u32, f64)> {
-            point.runs.iter().filter(|run| run.is_complete()).filter_map(of_run).collect()
-        };
-        let correlation = RunCorrelation::of(&heads().map(complete).collect::<Vec<_>>());
-        Figure { runs: points.iter().map(complete).collect(), correlation }
-    }
-
-    pub(super) fn estimate(&self, point: usize) -> Option<Estimate> {
-        Estimate::of_correlated(&self.runs[point], self.correlation)
-    }
 }
 
 #[cfg(test)]

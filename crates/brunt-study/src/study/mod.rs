@@ -3,6 +3,8 @@
 //!
 //! The rule: whatever stops it, finished runs stay on record, and the record is marked incomplete.
 
+mod hosts;
+mod indexes;
 mod jobs;
 mod table;
 
@@ -21,6 +23,7 @@ use brunt_load::decisions;
 use brunt_load::load::{Finished, LoadTarget, RunOrder};
 use brunt_load::{LoadError, Recorder};
 use brunt_result::choice::{RingChoice, RingMode};
+use brunt_result::correlated::CorrelatedFigure;
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
 use crate::experiment::{Experiment, Plan, Point, PrecisionGoal};
@@ -29,9 +32,9 @@ use crate::observe::{Event, Hub, JobEvent, RunInfo};
 use crate::written::written;
 use brunt_result::degradation::{Degradation, over_runs, phases_over_runs};
 use brunt_result::experiment::ArrivalKind;
+use brunt_result::indexes::robustness;
 use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
 use brunt_result::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
-use jobs::Figure;
 
 #[cfg(test)]
 pub(crate) use table::few_runs;
@@ -87,6 +90,10 @@ pub struct Study<'a> {
     merged: Vec<(Histogram, Histogram)>,
     hub: Arc<Hub>,
     hooks: Vec<Box<dyn RunHook>>,
+    /// The experiment goes on without hosts that are lost.
+    goes_on: bool,
+    /// That runs lack hosts or requests of the record, of the first that did.
+    lacking: Option<String>,
 }
 
 /// Hands a session's figures to the hub and the hooks, and its start to the hooks.
@@ -177,10 +184,13 @@ impl<'a> Study<'a> {
             trouble: None,
             experiment: experiment_summary,
             points,
+            indexes: None,
         };
         let (hub, hooks) = (Hub::new(company.observers), company.hooks);
         let (seed, precision) = (experiment.seed, experiment.precision_goal());
-        Study { plan, seed, precision, targets, notes: Vec::new(), folder, summary, merged, hub, hooks }
+        let goes_on = experiment.goes_on_without_hosts();
+        let (notes, lacking) = (Vec::new(), None);
+        Study { plan, seed, precision, targets, notes, folder, summary, merged, hub, hooks, goes_on, lacking }
     }
 
     /// Makes all runs, until `stop` is set.
@@ -188,7 +198,7 @@ impl<'a> Study<'a> {
     /// # Errors
     /// With the trouble that ended it; the summary on disk has it too.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Summary, StudyError> {
-        self.open_loads()?;
+        self.open_loads(stop)?;
         self.summary.write(self.folder)?;
         self.hub.tell(&Event::Begins(Arc::new(self.summary.clone())));
         let mut result = self.runs(stop);
@@ -200,7 +210,11 @@ impl<'a> Study<'a> {
         if let Err(error) = &result {
             self.summary.trouble = Some(error.to_string());
         }
+        if let Some(lacking) = self.lacking.take() {
+            self.summary.trouble.get_or_insert(lacking);
+        }
         self.summary.complete = self.summary.trouble.is_none();
+        self.summary.indexes = robustness(&self.summary.points);
         let before = self.hub.failure();
         self.hub.tell(&Event::Ends(Arc::new(self.summary.clone())));
         // Observers may fail as late as at the end, with what they had not written yet; or say then
@@ -217,14 +231,14 @@ impl<'a> Study<'a> {
     }
 
     /// Makes what the runs of each point share.
-    fn open_loads(&mut self) -> Result<(), StudyError> {
+    fn open_loads(&mut self, stop: &AtomicBool) -> Result<(), StudyError> {
         for (index, point) in self.plan.points.iter().enumerate() {
             if point.part_of.is_some() {
                 // Opened with all of them together.
                 self.notes.push(Vec::new());
                 continue;
             }
-            let notes = self.place(index).and_then(|on| point.load.open(&on));
+            let notes = self.place(index).and_then(|on| point.load.open(&on, stop));
             let notes = notes.map_err(|source| StudyError::Load { label: point.label.clone(), source })?;
             self.summary.points[index].notes.clone_from(&notes);
             self.notes.push(notes);
@@ -241,12 +255,15 @@ impl<'a> Study<'a> {
             self.plan.jobs_of(index).map(|job| self.place(job)).collect();
         let jobs = jobs?;
         let point = &self.plan.points[index];
-        let backends = || point.targets.iter().filter_map(|name| self.targets.get(name).cloned());
-        if !jobs.is_empty() || point.targets.len() < 2 {
+        // Other hosts open theirs, and drive several as one device themselves.
+        if !jobs.is_empty() || point.targets.len() < 2 || !point.hosts().is_empty() {
             let device = self.targets.get(&point.target).cloned();
             return Ok(LoadTarget { device, parts: Vec::new(), jobs });
         }
-        let joined = JoinedBackend::new(backends().collect())?;
+        let backends = point.targets.iter().filter_map(|name| self.targets.get(name).cloned());
+        let changes = point.targets.iter().map(|name| point.load.changes_target(name));
+        let changes: Vec<bool> = changes.collect::<Result<_, _>>()?;
+        let joined = JoinedBackend::written_at(backends.collect(), |number| changes[number])?;
         Ok(LoadTarget { parts: joined.ranges(), ..LoadTarget::of(Arc::new(joined)) })
     }
 
@@ -329,11 +346,20 @@ impl<'a> Study<'a> {
         if !outcome.is_complete() {
             // Of a run that somebody stopped, errors (a fault's, perhaps) are not why it ended.
             let gone = run.stopped == Stopped::DeviceGone;
-            let trouble = self.hub.failure().unwrap_or_else(|| match &run.first_error {
+            let lost = hosts::lost(&run).map(|lost| format!("{}: {lost}", info.label));
+            let trouble = self.hub.failure().or_else(|| lost.clone());
+            let trouble = trouble.unwrap_or_else(|| match &run.first_error {
                 Some(error) if gone => target_gone(&info.label, error, outcome.end.since(outcome.start)),
                 _ => "interrupted".into(),
             });
-            self.summary.trouble = Some(trouble);
+            // Runs that lack a host are the summary's trouble at last, not the end of the experiment.
+            match self.goes_on && run.stopped == Stopped::HostLost && self.hub.failure().is_none() {
+                true => self.lacking = self.lacking.take().or(lost),
+                false => self.summary.trouble = Some(trouble),
+            }
+        }
+        if let Some(missing) = hosts::unrecorded(&run) {
+            self.lacking.get_or_insert_with(|| format!("{}: {missing}", info.label));
         }
         self.summary.points[index].runs.push(Arc::unwrap_or_clone(run));
         self.conclude(index);
@@ -427,16 +453,19 @@ impl<'a> Study<'a> {
             Relay { hub: &self.hub, hooks, run: info.order, ramp_up: load.info().ramp_up, started: false };
         let measured = decisions::measure(&**load, &on, &order, point.depth.take(), stop, &mut relay)?;
         point.depth = measured.depth;
-        let (outcome, rate_found) = (measured.outcome, measured.rate_found);
+        let (mut outcome, rate_found) = (measured.outcome, measured.rate_found);
         let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, rate_found);
-        let (trial, Finished { page_cache, replay, troubles, jobs: finished }) =
+        let (trial, Finished { page_cache, replay, troubles, mut hosts, jobs: finished, .. }) =
             (measured.trial, measured.finished);
         let mut run = RunSummary { trial, page_cache, replay, troubles, ..run };
-        let mut of_jobs = jobs::summaries(info, &measured.jobs, finished);
+        hosts.extend(jobs::hosts_of_all(&self.plan.points[self.plan.jobs_of(index)], &finished));
+        hosts::add(&mut run, &mut outcome, hosts);
+        let mut outcomes = measured.jobs;
+        let mut of_jobs = jobs::summaries(info, &mut outcomes, finished);
         for run in of_jobs.iter_mut().chain([&mut run]) {
             run.doubts.extend(untrue(run));
         }
-        Ok(Made { outcome, run, jobs: measured.jobs.into_iter().zip(of_jobs).collect() })
+        Ok(Made { outcome, run, jobs: outcomes.into_iter().zip(of_jobs).collect() })
     }
 
     /// What the complete runs of a point say together.
@@ -446,6 +475,10 @@ impl<'a> Study<'a> {
         point.notes.clone_from(&self.notes[index]);
         point.notes.extend(page_cache_note(&complete));
         point.notes.extend(trouble_note(&complete));
+        point.notes.extend(hosts::failures(&complete));
+        point
+            .notes
+            .extend(hosts::note(&complete).into_iter().chain(hosts::ends(&complete).into_iter().flatten()));
         let mut costs: BTreeMap<u32, (String, Vec<Degradation>)> = BTreeMap::new();
         for fault in complete.iter().flat_map(|run| &run.faults) {
             let (_, seen) = costs.entry(fault.index).or_insert_with(|| (fault.name.clone(), Vec::new()));
@@ -460,15 +493,15 @@ impl<'a> Study<'a> {
     /// Estimates each figure of every point: how alike runs are that followed each other is asked of all of them.
     fn estimate(&mut self) {
         let Summary { experiment, points, .. } = &mut self.summary;
-        let requests = Figure::of(points, |run| Some(run.requests_per_second));
-        let bytes = Figure::of(points, |run| Some(run.bytes_per_second));
-        let response_mean = Figure::of(points, |run| run.response.map(|latencies| latencies.mean_us));
-        let p99 = Figure::of(points, |run| run.response.map(|latencies| latencies.p99_us));
-        for (index, point) in points.iter_mut().enumerate() {
-            point.requests_per_second = requests.estimate(index);
-            point.bytes_per_second = bytes.estimate(index);
-            point.response_mean_us = response_mean.estimate(index);
-            point.response_p99_us = p99.estimate(index);
+        let requests = CorrelatedFigure::of(points, |run| Some(run.requests_per_second));
+        let bytes = CorrelatedFigure::of(points, |run| Some(run.bytes_per_second));
+        let response_mean = CorrelatedFigure::of(points, |run| Some(run.response?.mean_us));
+        let p99 = CorrelatedFigure::of(points, |run| Some(run.response?.p99_us));
+        for point in points.iter_mut() {
+            point.requests_per_second = requests.estimate(point);
+            point.bytes_per_second = bytes.estimate(point);
+            point.response_mean_us = response_mean.estimate(point);
+            point.response_p99_us = p99.estimate(point);
             let workload = experiment.workloads.get(&point.workload);
             let open = workload.is_some_and(|workload| workload.arrival == ArrivalKind::Open);
             // The rate of an open loop is given.
@@ -477,7 +510,7 @@ impl<'a> Study<'a> {
                 false => (&requests, PreciseFigure::RequestsPerSecond),
             };
             let of = |goal: PrecisionGoal| {
-                PointPrecision::of(&figure.runs[index], figure.correlation, goal.half_width, name)
+                PointPrecision::of(&figure.runs(point), figure.correlation(), goal.half_width, name)
             };
             point.precision = self.precision.map(of);
         }

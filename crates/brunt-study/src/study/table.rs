@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use crate::role::Launch;
 use brunt_core::units::counted;
-use brunt_result::by_kind::{KindOverRuns, over_runs};
+use brunt_result::by_kind::{KindEstimates, KindOverRuns};
 use brunt_result::choice::RingMode;
 
 use crate::experiment::{Experiment, Plan};
 use crate::fault::{Overlap, Together, overlaps};
+use crate::host::HostName;
+use crate::host_probing;
 use brunt_result::degradation::{OverRuns, PhaseOverRuns, ResponseOverRuns, runs_without};
 use brunt_result::drift::drift;
 use brunt_result::noise::NoiseShare;
@@ -18,7 +20,7 @@ use brunt_result::statistics::{Estimate, NOISY, RUNS_MIN};
 use brunt_result::summary::{PointSummary, RunSummary, Summary};
 
 /// Columns of a terminal.
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
 /// Columns of a point's name in its row; a longer one has its own line.
 const LABEL: usize = 21;
 /// Notes of probes that are shown; all are in the summary.
@@ -38,6 +40,7 @@ pub fn table(summary: &Summary) -> Vec<String> {
         row(["", "", "", "", "response", "", "", "service"]),
         row(["", "requests/s", "±", "MB/s", "mean us", "p99 us", "±", "p99 us"]),
     ];
+    let kinds = KindEstimates::of(&summary.points);
     for point in &summary.points {
         let mut label = cut(&point.label);
         if label.chars().count() > LABEL || !point.phases.is_empty() {
@@ -45,6 +48,8 @@ pub fn table(summary: &Summary) -> Vec<String> {
         }
         let Some(requests) = point.requests_per_second else {
             lines.push(format!("{label:<LABEL$}  no complete run"));
+            lines
+                .extend(point.runs.iter().find_map(super::hosts::lost).map(|lost| cut(&format!("  {lost}"))));
             continue;
         };
         // An average over healthy and broken time is neither.
@@ -62,7 +67,7 @@ pub fn table(summary: &Summary) -> Vec<String> {
             &width(point.response_p99_us),
             &or_dash(service_p99_us(&point.runs).map(|p99| p99.mean)),
         ]));
-        lines.extend(of_kinds(point));
+        lines.extend(of_kinds(point, &kinds));
         lines.extend(imprecise(point).or_else(|| too_noisy(point)).map(|said| cut(&said)));
         if !point.ring.trials.is_empty() || point.ring.mode != RingMode::default() {
             let said = format!("  ring: {}, {}", point.ring.mode.name(), point.ring.why);
@@ -71,19 +76,15 @@ pub fn table(summary: &Summary) -> Vec<String> {
         if let Some(depth) = &point.depth {
             lines.push(cut(&format!("  queue depth {}", depth.said())));
         }
-        let mut losses: BTreeMap<&str, u64> = BTreeMap::new();
-        for (name, count) in point.runs.iter().flat_map(|run| &run.losses) {
-            *losses.entry(name).or_default() += count;
-        }
-        if !losses.is_empty() {
-            let told: Vec<String> = losses.iter().map(|(name, count)| format!("{count} {name}")).collect();
-            lines.push(cut(&format!("  losses: {}", told.join(", "))));
-        }
+        lines.extend(losses(point));
         let mut doubts: Vec<&String> = point.runs.iter().flat_map(|run| &run.doubts).collect();
         doubts.dedup();
         lines.extend(doubts.first().map(|doubt| cut(&format!("  doubtful: {doubt}"))));
         let runs: Vec<&RunSummary> = point.runs.iter().collect();
         lines.extend(super::trouble_note(&runs).map(|note| cut(&format!("  {note}"))));
+        lines.extend(super::hosts::failures(&runs).map(|note| cut(&format!("  {note}"))));
+        lines.extend(super::hosts::note(&runs).map(|note| cut(&format!("  {note}"))));
+        lines.extend(super::hosts::ends(&runs).into_iter().flatten().map(|note| cut(&format!("  {note}"))));
         lines.extend(costs(point));
     }
     if summary.points.iter().any(|point| point.requests_per_second.is_some()) {
@@ -100,8 +101,19 @@ pub fn table(summary: &Summary) -> Vec<String> {
         lines.push(format!("runs made one after the other are alike (correlation {alike:.2}): the machine"));
         lines.push("drifted; intervals are wider for it, more rounds or longer runs cover more of it".into());
     }
+    lines.extend(super::indexes::lines(summary).iter().map(|line| cut(line)));
     lines.extend(probes(summary));
     lines
+}
+
+/// Requests that did not succeed, over all runs of a point, by kind.
+fn losses(point: &PointSummary) -> Option<String> {
+    let mut losses: BTreeMap<&str, u64> = BTreeMap::new();
+    for (name, count) in point.runs.iter().flat_map(|run| &run.losses) {
+        *losses.entry(name).or_default() += count;
+    }
+    let told: Vec<String> = losses.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    (!told.is_empty()).then(|| cut(&format!("  losses: {}", told.join(", "))))
 }
 
 /// Of an experiment whose points have `few` runs of the `runs` that were asked for: that, and how many would do.
@@ -162,10 +174,10 @@ fn of_phase(phase: &PhaseOverRuns) -> Vec<String> {
 }
 
 /// The rows of a point's kinds of operations.
-fn of_kinds(point: &PointSummary) -> Vec<String> {
+fn of_kinds(point: &PointSummary, kinds: &KindEstimates) -> Vec<String> {
     let indent = if point.phases.is_empty() { "  " } else { "    " };
     let of_kind = |kind: &KindOverRuns| row(cells_of(kind, indent).each_ref().map(String::as_str));
-    over_runs(point).iter().map(of_kind).collect()
+    kinds.over_runs(point).iter().map(of_kind).collect()
 }
 
 /// The row of one kind of operation, below the row that it is a part of.
@@ -222,6 +234,9 @@ fn probes(summary: &Summary) -> Vec<String> {
     ];
     let mut lines: Vec<String> =
         probe_trouble(sum(|record| record.samples), counts).map(|line| cut(&line)).into_iter().collect();
+    let elsewhere = records().flat_map(|record| host_probing::trouble(&record.elsewhere));
+    let elsewhere: BTreeSet<String> = elsewhere.collect();
+    lines.extend(elsewhere.into_iter().take(NOTES_MAX).map(|line| cut(&format!("probes: {line}"))));
     let notes: BTreeSet<&String> = records().flat_map(|record| &record.notes).collect();
     lines.extend(notes.into_iter().take(NOTES_MAX).map(|note| cut(&format!("probes: {note}"))));
     lines
@@ -240,7 +255,8 @@ fn figure(value: f64) -> String {
 /// What the machine's own noise was, where it matters, and what each fault cost, held against it.
 fn costs(point: &PointSummary) -> Vec<String> {
     let noise = NoiseShare::of(point);
-    let said = noise.and_then(|noise| noise.said());
+    // A job's runs are parts of those of the point of all jobs, which says it.
+    let said = noise.filter(|_| point.part_of.is_none()).and_then(|noise| noise.said());
     let mut lines: Vec<String> = said.map(|said| cut(&format!("  machine: {said}"))).into_iter().collect();
     for fault in &point.degradation {
         lines.extend(cost(fault));
@@ -381,14 +397,18 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         lines.extend(match planned.role.launch() {
             Launch::Process { .. } => {
                 let of = planned.role.luns().map_or(String::new(), |luns| format!(": {}", luns.join(" ")));
-                let what = format!("target {name} is served by its own process (brunt {}){of}", kind.name);
-                Some(what)
+                let is_here = planned.host == HostName::local();
+                let on = if is_here { String::new() } else { format!(" on host {}", planned.host) };
+                Some(format!("target {name} is served{on} by its own process (brunt {}){of}", kind.name))
             }
+            Launch::Kept => Some(format!("service {name} is started on {}", planned.host)),
             Launch::Within => None,
         });
     }
     for (name, load) in &experiment.filesystems {
-        lines.push(format!("file system {name}: files in {}", load.directory.display()));
+        let hosts =
+            if load.hosts.is_empty() { String::new() } else { format!(" on {}", load.hosts.join(" + ")) };
+        lines.push(format!("file system {name}: files in {}{hosts}", load.directory.display()));
     }
     for (name, url, allowed) in &plan.written {
         let what = match allowed {
@@ -399,7 +419,10 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     }
     if experiment.probes.is_on() {
         let names: Vec<&str> = experiment.probes.chosen().iter().map(|probe| probe.name).collect();
-        lines.push(format!("probes every {}: {}", experiment.probes.interval, names.join(", ")));
+        let elsewhere = experiment.probed_hosts();
+        let on =
+            if elsewhere.is_empty() { String::new() } else { format!(" here, on {}", elsewhere.join(", ")) };
+        lines.push(format!("probes every {}{on}: {}", experiment.probes.interval, names.join(", ")));
     }
     for point in &plan.points {
         let indent = if point.part_of.is_some() { "    " } else { "  " };
@@ -450,6 +473,7 @@ mod tests {
             trouble: None,
             experiment: brunt_result::experiment::ExperimentSummary::default(),
             points: Vec::new(),
+            indexes: None,
         };
         summary.experiment.repetitions = 1;
         let said = table(&summary).join("\n");
@@ -493,6 +517,7 @@ mod tests {
             trouble: None,
             experiment: brunt_result::experiment::ExperimentSummary::default(),
             points: vec![point],
+            indexes: None,
         };
         let lines = table(&summary);
         let place = |part: &str| {
@@ -509,6 +534,29 @@ mod tests {
         assert!(place("read ") > place("whole run "));
         assert!(lines[place("before ")].contains("2001") && lines[place("after ")].contains("2002"));
         assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:#?}");
+    }
+
+    /// What the machine did in runs of several jobs at once is said of all together, not of each again.
+    #[test]
+    fn noise_is_said_once() {
+        use brunt_result::noise::MachineNoise;
+        use brunt_result::{Outcome, Stopped};
+        let noisy = |work_mean_us| {
+            let outcome = Outcome { stopped: Stopped::Done, ..Outcome::interrupted() };
+            let noise = MachineNoise {
+                stolen_share: Some(0.0),
+                wakeup_mean_us: 60.0,
+                wakeup_max_us: 900.0,
+                work_mean_us,
+                work_min_us: 20.0,
+                samples: 40,
+            };
+            RunSummary { noise: Some(noise), ..RunSummary::of(&outcome, 0, 0, 1, None) }
+        };
+        let all = PointSummary { runs: vec![noisy(20.0), noisy(40.0)], ..PointSummary::default() };
+        let said = |point: &PointSummary| costs(point).iter().any(|line| line.contains("machine: "));
+        assert!(said(&all));
+        assert!(!said(&PointSummary { part_of: Some("all".into()), ..all }));
     }
 
     /// What a fault cost fits a terminal, whatever it was, and says what is known and what is not.

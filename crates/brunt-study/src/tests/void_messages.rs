@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use Shown::{Elsewhere, Here, Without};
 use brunt_core::{Clock, Nanos, Span};
+use brunt_host::RoleDeath;
 use brunt_lab::Fault as _;
 use brunt_lab::faults::MemoryHog;
 use brunt_lab::link::Settings;
@@ -18,7 +19,7 @@ use brunt_result::void::{VoidReason, joined};
 use crate::fault::{Absent, DriverError};
 use crate::hook::HookError;
 use crate::lab::queue_doubt;
-use crate::role::Death;
+use crate::role::death::advice;
 use crate::study::{few_runs, target_gone};
 
 /// What a report says of a link with these counts.
@@ -63,8 +64,8 @@ fn shown(reason: VoidReason) -> Shown {
             Without(void(reason), "it is the machine that says no; limits come with `ulimit`")
         }
         VoidReason::RoleDied => {
-            let death = Death { status: ExitStatus::default(), at: Some(Nanos(9)), starved: None };
-            Here(death.advice(Some(Nanos(1)), 0).expect("advice"))
+            let death = RoleDeath { status: ExitStatus::default(), at: Some(Nanos(9)), starved: None };
+            Here(advice(&death, Some(Nanos(1)), 0).expect("advice"))
         }
         VoidReason::LinksUnread => {
             Without(void(reason), "the lab's own devices were read, which nobody can set")
@@ -88,6 +89,7 @@ fn shown(reason: VoidReason) -> Shown {
             driver(DriverError::unfit("there is no member 3", "write member = 0, which is good"))
         }
         VoidReason::FaultControl => Without(void(reason), "a layer's answer says itself what would be right"),
+        VoidReason::FaultHostLost => Without(void(reason), "a host is lost for reasons that no file has"),
         VoidReason::FaultPanicked => Without(void(reason), "a defect of Brunt"),
         VoidReason::TargetGone => Here(target_gone("x", "gone", lasted)),
         VoidReason::LinkUntracked => {
@@ -141,10 +143,15 @@ fn every_reason_names_a_setting_and_a_value() {
         );
     }
     // Whoever makes this list longer says above why nobody can set anything.
-    let nothing_to_set =
-        [VoidReason::NotReady, VoidReason::LinksUnread, VoidReason::FaultControl, VoidReason::FaultPanicked];
+    let nothing_to_set = [
+        VoidReason::NotReady,
+        VoidReason::LinksUnread,
+        VoidReason::FaultControl,
+        VoidReason::FaultHostLost,
+        VoidReason::FaultPanicked,
+    ];
     assert_eq!(without, nothing_to_set);
-    assert_eq!(said, VoidReason::ALL.len() - 4 - 4);
+    assert_eq!(said, VoidReason::ALL.len() - 5 - 4);
 }
 
 /// FINs held are fewer with a shorter delay, by as much as there were too many.

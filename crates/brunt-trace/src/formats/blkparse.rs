@@ -23,7 +23,7 @@ pub const FORMAT: Format = Format {
           8,0    3        3     0.000004829     0  C   W 223490 + 8 [0]\n",
     decoder: |options| {
         let events = EventRequests::new(options.event);
-        Box::new(Blkparse { lines: TextRows::new(Lines { events, made: Vec::new(), summary: false }) })
+        Box::new(Blkparse { lines: TextRows::new(Lines { events, summary: false }) })
     },
 };
 
@@ -34,7 +34,6 @@ struct Blkparse {
 
 struct Lines {
     events: EventRequests,
-    made: Vec<BlockRequest>,
     /// The summary began.
     summary: bool,
 }
@@ -49,11 +48,7 @@ impl Decode for Blkparse {
         damaged: &mut Vec<DamagedRow>,
     ) -> usize {
         let used = self.lines.decode(bytes, last, devices, requests, damaged);
-        let lines = self.lines.row_mut();
-        requests.append(&mut lines.made);
-        if last {
-            lines.events.end(requests);
-        }
+        self.lines.row_mut().events.take(last, requests);
         used
     }
 
@@ -105,7 +100,7 @@ impl Lines {
         let device = devices.index_of(name)?;
         let bytes = u32::try_from(sectors.unwrap_or(0).checked_mul(512)?).ok()?;
         let event = BlockEvent { step, time_ns, device, sector: sector.unwrap_or(0), bytes, kind };
-        self.events.event(&event, &mut self.made);
+        self.events.event(&event);
         Some(())
     }
 }

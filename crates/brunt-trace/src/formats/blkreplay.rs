@@ -1,6 +1,7 @@
 //! `.load` files of blkreplay (Thomas Schoebel-Theuer, github.com/schoebel/blkreplay): a head of plain text up to the
 //! line that names the columns, then `start ; sector ; length ; op ; replay_delay ; replay_duration`. Seconds, sectors
-//! of 512 bytes; `op` begins with R or W and may go on with flags (`RA` is read-ahead).
+//! of 512 bytes; `op` begins with R or W and may go on with flags (`RA` is read-ahead). A file may have another head behind
+//! the first or between rows, as one that was put together of several: the lines up to the next one that names the columns.
 
 use super::{RowOutcome, TextRow, TextRows};
 use crate::field::{DelimitedFields, number, seconds};
@@ -29,14 +30,16 @@ struct Load {
 
 impl TextRow for Load {
     fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
-        let request = request(line, devices);
-        if self.in_rows || request.is_some() {
+        if let Some(request) = request(line, devices) {
             self.in_rows = true;
-            return request.into();
+            return RowOutcome::Request(request);
         }
         let mut names = DelimitedFields::new(line, b';');
-        self.in_rows = names.next() == Some(b"start") && names.next() == Some(b"sector");
-        RowOutcome::Nothing
+        if names.next() == Some(b"start") && names.next() == Some(b"sector") {
+            self.in_rows = true;
+            return RowOutcome::HeadEnds;
+        }
+        if self.in_rows { RowOutcome::Unclear } else { RowOutcome::Nothing }
     }
 }
 
@@ -62,7 +65,7 @@ fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::formats::read;
+    use crate::formats::{HEAD_LINES_MAX as HEAD_LINES, read};
 
     /// Rows of `linux-mysql.load.gz` of blkreplay's examples, under its GNU all-permissive licence.
     #[test]
@@ -96,5 +99,26 @@ mod tests {
             read(&FORMAT, b"0.1 ; 8 ; 8 ; RA ; 0.0 ; 0.0\nnonsense\n0.2 ; 8 ; 8 ; X ; 0 ; 0\n");
         assert_eq!((requests.len(), requests[0].op, damaged), (1, TraceOp::Read, vec![2, 3]));
         assert_eq!(read(&FORMAT, b"only a head\nmore of it\n").2, Vec::<u64>::new());
+    }
+
+    /// `windows-mssql.load.gz` of the publisher's examples has the end of its head twice; blkreplay itself takes loads that
+    /// follow each other in one stream.
+    #[test]
+    fn another_head_is_no_damage() {
+        let names = "start ; sector; length ; op ;  replay_delay=0 ; replay_duration=0\n";
+        let row = "0.1 ; 8 ; 8 ; R ; 0.0 ; 0.0\n";
+        let text = "allowed by the following GNU all-permissive license:\n\n";
+        let check = |parts: &[&str], requests: usize, damaged: &[u64]| {
+            let (found, _, rows) = read(&FORMAT, parts.concat().as_bytes());
+            assert_eq!((found.len(), &rows[..]), (requests, damaged), "{parts:?}");
+        };
+        check(&[text, names, text, names, row, row], 2, &[]);
+        check(&[text, names, row, text, text, names, row], 2, &[]);
+        // Without the line that names the columns, it is damage: before the next row, and at the end.
+        check(&[text, names, text, row, text, names, row], 2, &[4]);
+        check(&[names, row, text, row, text], 2, &[3, 6]);
+        // A head is not as long as a file.
+        let many = text.repeat(HEAD_LINES + 2);
+        check(&[names, row, &many, names, row], 2, &[3, 5]);
     }
 }

@@ -56,11 +56,14 @@ pub struct EventHead {
     device: u32,
 }
 
-/// Whether an event begins here, and whether it is big-endian.
-fn begins(bytes: &[u8]) -> Option<bool> {
-    let magic: [u8; MAGIC_BYTES] = bytes.get(..MAGIC_BYTES)?.try_into().ok()?;
-    let is = |word: u32| word & !0xff == MAGIC && matches!(word & 0xff, 7 | 8);
-    if is(u32::from_le_bytes(magic)) { Some(false) } else { is(u32::from_be_bytes(magic)).then_some(true) }
+/// Whether an event begins here: whether it is big-endian, and its version. Inlined by force, as what [`crate::events`] does
+/// once an event.
+#[inline(always)]
+fn begins(bytes: &[u8]) -> Option<(bool, u8)> {
+    let magic: [u8; MAGIC_BYTES] = *bytes.first_chunk()?;
+    let version = |word: u32| (word & !0xff == MAGIC && matches!(word as u8, 7 | 8)).then_some(word as u8);
+    let little = version(u32::from_le_bytes(magic)).map(|version| (false, version));
+    little.or_else(|| version(u32::from_be_bytes(magic)).map(|version| (true, version)))
 }
 
 /// What the beginning of `bytes` is.
@@ -75,43 +78,48 @@ pub enum EventAt {
 }
 
 /// Reads the event at the beginning of `bytes`.
+#[inline(always)]
 pub fn parse(bytes: &[u8]) -> EventAt {
-    let Some(big_endian) = begins(bytes) else {
-        return if bytes.len() < MAGIC_BYTES { EventAt::Cut } else { EventAt::Garbage };
+    let head = match begins(bytes) {
+        Some((false, 7)) => whole::<false, 7>(bytes),
+        Some((false, _)) => whole::<false, 8>(bytes),
+        Some((true, 7)) => whole::<true, 7>(bytes),
+        Some((true, _)) => whole::<true, 8>(bytes),
+        None if bytes.len() < MAGIC_BYTES => None,
+        None => return EventAt::Garbage,
     };
-    let version = if big_endian { bytes[3] } else { bytes[0] };
-    let head = if version == 7 { VERSION_1_BYTES } else { VERSION_2_BYTES };
-    if bytes.len() < head {
-        return EventAt::Cut;
-    }
+    head.map_or(EventAt::Cut, EventAt::Whole)
+}
+
+/// The event of this byte order and version that begins here, if all of it is here.
+#[inline(always)]
+fn whole<const BIG_ENDIAN: bool, const VERSION: u8>(bytes: &[u8]) -> Option<EventHead> {
+    let head = bytes.get(..if VERSION == 7 { VERSION_1_BYTES } else { VERSION_2_BYTES })?;
     let word = |at: usize| {
-        let word: [u8; 4] = bytes[at..at + 4].try_into().expect("four bytes of the head");
-        if big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+        let word: [u8; 4] = head[at..at + 4].try_into().expect("four bytes of the head");
+        if BIG_ENDIAN { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
     };
     let long = |at: usize| {
-        let long: [u8; 8] = bytes[at..at + 8].try_into().expect("eight bytes of the head");
-        if big_endian { u64::from_be_bytes(long) } else { u64::from_le_bytes(long) }
+        let long: [u8; 8] = head[at..at + 8].try_into().expect("eight bytes of the head");
+        if BIG_ENDIAN { u64::from_be_bytes(long) } else { u64::from_le_bytes(long) }
     };
     let short = |at: usize| {
-        let word = [bytes[at], bytes[at + 1]];
-        if big_endian { u16::from_be_bytes(word) } else { u16::from_le_bytes(word) }
+        let word = [head[at], head[at + 1]];
+        if BIG_ENDIAN { u16::from_be_bytes(word) } else { u16::from_le_bytes(word) }
     };
-    let (action, device, more) = match version {
+    let (action, device, more) = match VERSION {
         7 => (u64::from(word(28)), word(36), short(46)),
         _ => (long(32), word(40), short(50)),
     };
-    let whole = head + usize::from(more);
-    if bytes.len() < whole {
-        return EventAt::Cut;
-    }
-    EventAt::Whole(EventHead {
-        bytes: whole,
+    let event = EventHead {
+        bytes: head.len() + usize::from(more),
         time_ns: long(8),
         sector: long(16),
         moved: word(24),
         action,
         device,
-    })
+    };
+    (event.bytes <= bytes.len()).then_some(event)
 }
 
 /// Where the next event after garbage may begin: bytes to pass over, at least one.
@@ -172,7 +180,7 @@ impl Decode for Blktrace {
                     used += head.bytes;
                     self.number += 1;
                     self.skipping = false;
-                    if !self.event(&head, devices, requests) {
+                    if !self.event(&head, devices) {
                         damaged.push(DamagedRow { row: self.number });
                     }
                 }
@@ -186,9 +194,7 @@ impl Decode for Blktrace {
                 }
             }
         }
-        if last {
-            self.events.end(requests);
-        }
+        self.events.take(last, requests);
         used
     }
 
@@ -198,18 +204,20 @@ impl Decode for Blktrace {
 }
 
 impl Blktrace {
-    fn event(&mut self, head: &EventHead, devices: &mut Devices, requests: &mut Vec<BlockRequest>) -> bool {
+    /// Whether there are not too many devices.
+    #[inline(always)]
+    fn event(&mut self, head: &EventHead, devices: &mut Devices) -> bool {
         let step = head.step();
         if step == Step::Other {
             self.events.other();
             return true;
         }
         // The kernel's dev_t: 12 bits of major number, 20 of minor.
-        let name = || format!("{},{}", head.device >> 20, head.device & 0xf_ffff);
+        let name = |device| format!("{},{}", device >> 20, device & 0xf_ffff);
         let Some(device) = self.numbered.index_of(head.device.into(), devices, name) else { return false };
         let (time_ns, sector, bytes) = (head.time_ns, head.sector, head.moved);
         let event = BlockEvent { step, time_ns, device, sector, bytes, kind: head.kind() };
-        self.events.event(&event, requests);
+        self.events.event(&event);
         true
     }
 }

@@ -3,7 +3,9 @@
 //!
 //! The byte order is found out: lengths of requests are small numbers in one order and huge ones in the other.
 
-use super::{BinaryRow, BinaryRows, NumberedDevices, RowOutcome};
+use std::num::NonZeroU64;
+
+use super::{BinaryRow, BinaryRows, NumberedDevices};
 use crate::format::{DamagedRow, Decode, Format, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -27,12 +29,28 @@ const SECOND_NS: u64 = 1_000_000_000;
 const RECORDS_LOOKED_AT: usize = 64;
 /// The most sectors of a request that is believed: 64 MiB.
 const SECTORS_MAX: u32 = 1 << 17;
+/// What a byte stands for that means nothing: whatever is put to it by or, it stays that.
+const NO_CODE: u8 = 0xff;
+/// What the first byte of a record asks for, and 0 for each way to address. By tables, since nothing can foresee whether a
+/// request reads or writes: a branch would be guessed wrong.
+const OPS: [u8; 256] = table(&[(b'r', 0), (b'w', 1)]);
+const ADDRESSING: [u8; 256] = table(&[(b'L', 0), (b'C', 0), (b'S', 0)]);
+
+const fn table(codes: &[(u8, u8)]) -> [u8; 256] {
+    let (mut table, mut index) = ([NO_CODE; 256], 0);
+    while index < codes.len() {
+        table[codes[index].0 as usize] = codes[index].1;
+        index += 1;
+    }
+    table
+}
+
 /// Of a sector.
-const SECTOR_BYTES: u64 = 512;
+const SECTOR_BYTES: u32 = 512;
 
 struct Dtb {
     /// Once the byte order is known.
-    rows: Option<BinaryRows<Record>>,
+    rows: Option<Box<dyn Decode + Send>>,
     jiffies_per_s: u64,
 }
 
@@ -49,11 +67,9 @@ impl Decode for Dtb {
             return 0;
         }
         let per_s = self.jiffies_per_s;
-        let rows = self.rows.get_or_insert_with(|| {
-            let big_endian = is_big_endian(bytes);
-            let numbered = NumberedDevices::new();
-            let tick_ns = SECOND_NS.is_multiple_of(per_s).then(|| SECOND_NS / per_s);
-            BinaryRows::new(Record { big_endian, per_s, tick_ns, last: 0, ticks: 0, begun: false, numbered })
+        let rows = self.rows.get_or_insert_with(|| match is_big_endian(bytes) {
+            true => Box::new(BinaryRows::new(Record::<true>::new(per_s))),
+            false => Box::new(BinaryRows::new(Record::<false>::new(per_s))),
         });
         rows.decode(bytes, last, devices, requests, damaged)
     }
@@ -70,65 +86,64 @@ fn is_big_endian(bytes: &[u8]) -> bool {
     big > little
 }
 
-struct Record {
-    big_endian: bool,
+struct Record<const BIG_ENDIAN: bool> {
     per_s: u64,
     /// Nanoseconds of a jiffy, where they are whole: dividing takes longer than all else that is done with a record.
-    tick_ns: Option<u64>,
-    /// The jiffies of the record before, as they are in the file, and with what wrapped.
+    tick_ns: Option<NonZeroU64>,
+    /// The jiffies of the record before, as they are in the file, and with what wrapped; -1 before the first record.
     last: u32,
     ticks: i64,
-    begun: bool,
     numbered: NumberedDevices,
 }
 
-impl BinaryRow for Record {
+impl<const BIG_ENDIAN: bool> BinaryRow for Record<BIG_ENDIAN> {
     const BYTES: usize = BYTES;
-    fn row(&mut self, record: &[u8], devices: &mut Devices) -> RowOutcome {
-        self.request(record, devices).into()
-    }
-}
-
-impl Record {
-    fn request(&mut self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
+    #[inline]
+    fn row(&mut self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         let record: &[u8; BYTES] = record.try_into().ok()?;
-        let op = match record[0] {
-            b'r' => TraceOp::Read,
-            b'w' => TraceOp::Write,
-            _ => return None,
-        };
-        if !matches!(record[3], b'L' | b'C' | b'S') {
+        let op = OPS[usize::from(record[0])];
+        if op | ADDRESSING[usize::from(record[3])] == NO_CODE {
             return None;
         }
+        let op = if op == 0 { TraceOp::Read } else { TraceOp::Write };
         let word = |at: usize| {
             let bytes = [record[at], record[at + 1], record[at + 2], record[at + 3]];
-            if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+            if BIG_ENDIAN { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
         };
         let (sectors, sector, jiffies) = (word(4), word(8), word(12));
         if sectors > SECTORS_MAX {
             return None;
         }
-        let (major, minor) = (record[1], record[2]);
-        let number = u64::from(major) << 8 | u64::from(minor);
-        let device = self.numbered.index_of(number, devices, || format!("{major}:{minor}"))?;
-        // The shorter way around 32 bits: a step of up to half of them, forward or back.
-        let step = i64::from(jiffies.wrapping_sub(self.last) as i32);
-        self.ticks = if self.begun { (self.ticks + step).max(0) } else { i64::from(jiffies) };
-        (self.begun, self.last) = (true, jiffies);
-        let time_ns = self.time_ns()?;
-        let len_bytes = u32::try_from(u64::from(sectors) * SECTOR_BYTES).ok()?;
-        Some(BlockRequest::new(time_ns, device, op, u64::from(sector) * SECTOR_BYTES, len_bytes))
+        let number = u16::from_be_bytes([record[1], record[2]]).into();
+        let name = |number| format!("{}:{}", number >> 8, number & 0xff);
+        let device = self.numbered.index_of(number, devices, name)?;
+        let time_ns = self.time_ns(jiffies)?;
+        let offset_bytes = u64::from(sector) * u64::from(SECTOR_BYTES);
+        Some(BlockRequest::new(time_ns, device, op, offset_bytes, sectors * SECTOR_BYTES))
     }
 }
 
-impl Record {
-    /// When the jiffies so far are over, if a number says it.
+impl<const BIG_ENDIAN: bool> Record<BIG_ENDIAN> {
+    fn new(per_s: u64) -> Record<BIG_ENDIAN> {
+        let tick_ns = NonZeroU64::new(SECOND_NS / per_s).filter(|_| SECOND_NS.is_multiple_of(per_s));
+        Record { per_s, tick_ns, last: 0, ticks: -1, numbered: NumberedDevices::new() }
+    }
+
+    /// When these jiffies are over, if a number says it.
     #[inline]
-    fn time_ns(&self) -> Option<u64> {
-        let ticks = u64::try_from(self.ticks).ok()?;
+    fn time_ns(&mut self, jiffies: u32) -> Option<u64> {
+        // The shorter way around 32 bits: a step of up to half of them, forward or back.
+        let step = i64::from(jiffies.wrapping_sub(self.last) as i32);
+        self.ticks = if self.ticks < 0 { jiffies.into() } else { (self.ticks + step).max(0) };
+        self.last = jiffies;
+        let ticks = self.ticks as u64;
         match self.tick_ns {
-            Some(tick_ns) => ticks.checked_mul(tick_ns),
-            None => u64::try_from(u128::from(ticks) * u128::from(SECOND_NS) / u128::from(self.per_s)).ok(),
+            Some(tick_ns) => ticks.checked_mul(tick_ns.get()),
+            None => {
+                let (seconds, more) = (ticks / self.per_s, ticks % self.per_s);
+                // Jiffies of less than a second are a number of 32 bits, and a second in nanoseconds is another.
+                seconds.checked_mul(SECOND_NS)?.checked_add(more * SECOND_NS / self.per_s)
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //! which the columns are found by name. Microseconds, blocks of 512 bytes.
 
 use super::{RowOutcome, TextRow, TextRows};
-use crate::field::{DelimitedFields, find, number, seconds};
+use crate::field::{DelimitedFields, each_field, find, number, trimmed};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -26,89 +26,119 @@ pub const FORMAT: Format = Format {
 /// Columns of a row at the most; a head with more is damaged.
 const COLUMNS_MAX: usize = 64;
 
+/// The columns that are read, in the order of their slots, and whether there is no row without.
+const READ: [(&[u8], bool); 7] = [
+    (b"ELAPSED_USECS", true),
+    (b"LUN_SSID", true),
+    (b"OP", true),
+    (b"LBA", true),
+    (b"NBLKS", true),
+    (b"PHASE", false),
+    (b"LATENCY_USECS", false),
+];
+const PHASE: usize = 5;
+const LATENCY: usize = 6;
+/// The slot of columns that are not read.
+const UNREAD: usize = READ.len();
+
 struct HfPlayer {
     columns: Option<Columns>,
 }
 
 /// Where the columns are.
-#[derive(Clone, Copy)]
 struct Columns {
-    time: usize,
-    lun: usize,
-    op: usize,
-    phase: Option<usize>,
-    block: usize,
-    blocks: usize,
-    latency: Option<usize>,
+    /// The slot of each column.
+    slots: [u8; COLUMNS_MAX],
+    /// Columns up to the last that is read.
+    count: usize,
+    has_phase: bool,
+    has_latency: bool,
 }
 
 impl TextRow for HfPlayer {
     fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
         if let Some(head) = line.strip_prefix(b"#") {
-            self.columns = columns(head);
+            self.columns = Columns::of(head);
             return if self.columns.is_some() { RowOutcome::Nothing } else { RowOutcome::Damaged };
         }
-        match self.columns {
+        match &self.columns {
             Some(columns) => columns.row(line, devices).unwrap_or(RowOutcome::Damaged),
             None => RowOutcome::Damaged,
         }
     }
 }
 
-fn columns(head: &[u8]) -> Option<Columns> {
-    let place = |name: &[u8]| {
-        DelimitedFields::new(head, b',').take(COLUMNS_MAX).position(|column| {
-            let end = memchr::memchr(b'.', column).unwrap_or(column.len());
-            column[..end].eq_ignore_ascii_case(name)
-        })
-    };
-    Some(Columns {
-        time: place(b"ELAPSED_USECS")?,
-        lun: place(b"LUN_SSID")?,
-        op: place(b"OP")?,
-        phase: place(b"PHASE"),
-        block: place(b"LBA")?,
-        blocks: place(b"NBLKS")?,
-        latency: place(b"LATENCY_USECS"),
-    })
-}
-
 impl Columns {
-    fn row(&self, line: &[u8], devices: &mut Devices) -> Option<RowOutcome> {
-        let mut fields = [&b""[..]; COLUMNS_MAX];
-        fields.iter_mut().zip(DelimitedFields::new(line, b',')).for_each(|(field, found)| *field = found);
-        if self.phase.is_some_and(|phase| fields[phase] != b"0") {
-            return (fields[self.phase?] == b"1").then_some(RowOutcome::Nothing);
+    fn of(head: &[u8]) -> Option<Columns> {
+        let (mut slots, mut count, mut found) = ([UNREAD as u8; COLUMNS_MAX], 0, [false; READ.len()]);
+        for (number, column) in DelimitedFields::new(head, b',').take(COLUMNS_MAX).enumerate() {
+            let end = memchr::memchr(b'.', column).unwrap_or(column.len());
+            let named = |(name, _): &(&[u8], bool)| column[..end].eq_ignore_ascii_case(name);
+            // Of columns of the same name the first is read.
+            if let Some(slot) = READ.iter().position(named)
+                && !std::mem::replace(&mut found[slot], true)
+            {
+                (slots[number], count) = (slot as u8, number + 1);
+            }
         }
-        let time_ns = microseconds(fields[self.time])?;
-        let op = match fields[self.op] {
+        let is_whole = READ.iter().zip(found).all(|((_, is_needed), found)| found || !is_needed);
+        is_whole.then_some(Columns { slots, count, has_phase: found[PHASE], has_latency: found[LATENCY] })
+    }
+
+    fn row(&self, line: &[u8], devices: &mut Devices) -> Option<RowOutcome> {
+        let mut fields = [&b""[..]; UNREAD + 1];
+        let mut slots = self.slots[..self.count].iter();
+        each_field(line, b',', |field| {
+            slots.next().map(|slot| fields[usize::from(*slot) % (UNREAD + 1)] = field).is_some()
+        });
+        let [time, lun, op, block, blocks, phase, latency, _] = fields.map(trimmed);
+        if self.has_phase && phase != b"0" {
+            return (phase == b"1").then_some(RowOutcome::Nothing);
+        }
+        let time_ns = microseconds(time)?;
+        let op = match op {
             b"0" => TraceOp::Read,
             b"1" => TraceOp::Write,
             _ => return None,
         };
-        number(fields[self.lun])?;
-        let offset_bytes = number(fields[self.block])?.checked_mul(512)?;
-        let len_bytes = u32::try_from(number(fields[self.blocks])?.checked_mul(512)?).ok()?;
-        let response_ns = match self.latency {
-            Some(latency) => Some(microseconds(fields[latency])?).filter(|latency| *latency > 0),
-            None => None,
+        number(lun)?;
+        let offset_bytes = number(block)?.checked_mul(512)?;
+        let len_bytes = u32::try_from(number(blocks)?.checked_mul(512)?).ok()?;
+        let response_ns = match self.has_latency {
+            true => Some(microseconds(latency)?).filter(|latency| *latency > 0),
+            false => None,
         };
-        let device = devices.index_of(fields[self.lun])?;
+        let device = devices.index_of(lun)?;
         let request = BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes);
         Some(RowOutcome::Request(BlockRequest { response_ns, ..request }))
     }
 }
 
-/// Microseconds with a fraction, in nanoseconds.
+/// Microseconds with a fraction, in nanoseconds; what is finer is cut.
 fn microseconds(text: &[u8]) -> Option<u64> {
-    // The same digits as seconds, a millionth of them.
-    match find(b'.', text) {
-        None => number(text)?.checked_mul(1000),
-        Some(at) => {
-            let fraction = seconds(&text[at..])? / 1_000_000;
-            number(&text[..at])?.checked_mul(1000)?.checked_add(fraction)
+    let Some(point) = find(b'.', text) else { return number(text)?.checked_mul(1000) };
+    let (whole, fraction) = (number(&text[..point])?, &text[point + 1..]);
+    let nanos = match *fraction {
+        // As most traces have it.
+        [a, b, c] => thousandths(a, b, c)?,
+        [] => return None,
+        [a] => thousandths(a, b'0', b'0')?,
+        [a, b] => thousandths(a, b, b'0')?,
+        [a, b, c, ref finer @ ..] => {
+            if !finer.iter().all(u8::is_ascii_digit) {
+                return None;
+            }
+            thousandths(a, b, c)?
         }
-    }
+    };
+    whole.checked_mul(1000)?.checked_add(nanos)
+}
+
+/// The number of three digits.
+#[inline]
+fn thousandths(a: u8, b: u8, c: u8) -> Option<u64> {
+    let [a, b, c] = [a, b, c].map(|digit| digit.wrapping_sub(b'0'));
+    (a <= 9 && b <= 9 && c <= 9).then(|| u64::from(a) * 100 + u64::from(b) * 10 + u64::from(c))
 }
 
 #[cfg(test)]
@@ -137,5 +167,25 @@ mod tests {
             (vec![BlockRequest::new(1500, 0, TraceOp::Read, 4096, 4096)], vec![4, 5])
         );
         assert_eq!(read(&FORMAT, b"#LBA.I\n1,2,3\n").2, [1, 2]);
+        // Of two columns of one name the first is read.
+        let text = b"#LBA.I,NBLKS.I,OP.I,LUN_SSID.I,ELAPSED_USECS.D,X.I,LBA.I\n8,8,1,1,2,16,16\n";
+        let expected = vec![BlockRequest::new(2000, 0, TraceOp::Write, 4096, 4096)];
+        assert_eq!(read(&FORMAT, text).0, expected);
+    }
+
+    /// The same digits as seconds are a million times as much.
+    #[test]
+    fn microseconds_are_exact_or_none() {
+        for text in ["0", "50", "81442951.096", "56.9", "56.91", "1.0009999"] {
+            let expected = text.parse::<f64>().map(|us| (us * 1000.0) as u64).ok();
+            let found = microseconds(text.as_bytes());
+            assert!(found.unwrap().abs_diff(expected.unwrap()) <= 1, "{text}: {found:?}");
+        }
+        assert_eq!(microseconds(b"18446744073709551.615"), Some(u64::MAX));
+        assert_eq!((microseconds(b"0.05"), microseconds(b"7.1239")), (Some(50), Some(7123)));
+        for text in ["", ".", ".5", "1.", "-1", "1.-5", "1.5e3", "1.12x", "1.1234x", "18446744073709551.616"]
+        {
+            assert_eq!(microseconds(text.as_bytes()), None, "{text}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! libCacheSim's lcs (`generalReader/lcs.h`): a head of 1024 bytes that describes the fields of the records in the words
 //! of Python's `struct`, then records of that layout, little-endian. Fields are found by the numbers in the head.
 
-use super::{NumberedDevices, RowOutcome};
+use super::{NumberedDevices, read_records};
 use crate::format::{DamagedRow, Decode, Format, FormatOptions, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -11,7 +11,7 @@ pub const FORMAT: Format = Format {
     help: "libCacheSim's lcs: a head of 1024 bytes and records as it describes them",
     note: "an object is the number of a block of 512 bytes unless --block says otherwise; all requests do what --op says; \
            times are whole seconds; a device for each tenant",
-    checked: false,
+    checked: true,
     needs_op: true,
     needs_columns: false,
     takes: &[ReadingKey::Op, ReadingKey::Block],
@@ -58,6 +58,7 @@ struct Slot {
 }
 
 impl Slot {
+    #[inline]
     fn read(self, record: &[u8]) -> u64 {
         // Of these lengths only: a copy of any length would be a call for each number.
         match (self.bytes, &record[self.at..]) {
@@ -112,14 +113,11 @@ impl Decode for Lcs {
         let Some(layout) = self.layout else { return bytes.len() };
         let records = bytes[used..].chunks_exact(layout.bytes);
         let cut = records.remainder().len();
-        for record in records {
-            self.number += 1;
-            match self.request(&layout, record, devices).into() {
-                RowOutcome::Request(request) => requests.push(request),
-                RowOutcome::Nothing => {}
-                RowOutcome::Damaged => damaged.push(DamagedRow { row: self.number }),
-            }
-        }
+        let mut number = self.number;
+        read_records(records, &mut number, requests, damaged, |record| {
+            self.request(&layout, record, devices)
+        });
+        self.number = number;
         if last && cut > 0 {
             damaged.push(DamagedRow { row: self.number + 1 });
             return bytes.len();
@@ -133,12 +131,13 @@ impl Lcs {
         Lcs { options: *options, layout: None, number: 0, numbered: NumberedDevices::new(), failed: false }
     }
 
+    #[inline]
     fn request(&mut self, layout: &Layout, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         let seconds = layout.time.map_or(0, |slot| slot.read(record));
         let offset_bytes = layout.object.read(record).checked_mul(self.options.block_bytes.into())?;
         let len_bytes = u32::try_from(layout.size.map_or(0, |slot| slot.read(record))).ok()?;
         let tenant = layout.tenant.map_or(0, |slot| slot.read(record));
-        let device = self.numbered.index_of(tenant, devices, || tenant.to_string())?;
+        let device = self.numbered.index_of(tenant, devices, |tenant| tenant.to_string())?;
         let op = self.options.op.unwrap_or(TraceOp::Read);
         Some(BlockRequest::new(seconds.checked_mul(1_000_000_000)?, device, op, offset_bytes, len_bytes))
     }

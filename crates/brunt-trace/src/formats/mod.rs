@@ -22,12 +22,16 @@ pub mod systor;
 pub mod tencent;
 pub mod vscsi;
 
+use std::collections::VecDeque;
+
 use crate::field::trimmed;
 use crate::format::{DamagedRow, Decode};
-use crate::record::{BlockRequest, Devices};
+use crate::record::{BlockRequest, Devices, TraceOp};
 
 /// Longest line; a longer one is damaged.
 const LINE_BYTES_MAX: usize = 4096;
+/// Lines of a head that may come again in a file, as in one that was put together of several.
+const HEAD_LINES_MAX: usize = 64;
 
 /// What became of a row.
 pub enum RowOutcome {
@@ -35,6 +39,10 @@ pub enum RowOutcome {
     Request(BlockRequest),
     /// Nothing to do: a header, an empty line.
     Nothing,
+    /// Part of another head if the line that ends it comes before the next request; damaged otherwise.
+    Unclear,
+    /// The line that ends a head.
+    HeadEnds,
     /// It cannot be read.
     Damaged,
 }
@@ -69,12 +77,14 @@ pub struct TextRows<R> {
     number: u64,
     /// The rest of a line that was too long is skipped.
     skipping: bool,
+    /// The last lines that are unclear, at most [`HEAD_LINES_MAX`].
+    unclear: VecDeque<DamagedRow>,
 }
 
 impl<R: TextRow> TextRows<R> {
     /// At the beginning of a file.
     pub fn new(row: R) -> TextRows<R> {
-        TextRows { row, number: 0, skipping: false }
+        TextRows { row, number: 0, skipping: false, unclear: VecDeque::new() }
     }
 
     /// What reads the rows.
@@ -107,6 +117,7 @@ impl<R: TextRow> Decode for TextRows<R> {
                 None => {
                     if !std::mem::replace(&mut self.skipping, true) {
                         self.number += 1;
+                        damaged.extend(self.unclear.drain(..));
                         damaged.push(DamagedRow { row: self.number });
                     }
                     return bytes.len();
@@ -123,10 +134,28 @@ impl<R: TextRow> Decode for TextRows<R> {
                 text => self.row.row(text, devices),
             };
             match row {
-                RowOutcome::Request(request) => requests.push(request),
+                RowOutcome::Request(request) => {
+                    if !self.unclear.is_empty() {
+                        damaged.extend(self.unclear.drain(..));
+                    }
+                    requests.push(request);
+                }
                 RowOutcome::Nothing => {}
-                RowOutcome::Damaged => damaged.push(DamagedRow { row: self.number }),
+                RowOutcome::Unclear => {
+                    if self.unclear.len() == HEAD_LINES_MAX {
+                        damaged.extend(self.unclear.pop_front());
+                    }
+                    self.unclear.push_back(DamagedRow { row: self.number });
+                }
+                RowOutcome::HeadEnds => self.unclear.clear(),
+                RowOutcome::Damaged => {
+                    damaged.extend(self.unclear.drain(..));
+                    damaged.push(DamagedRow { row: self.number });
+                }
             }
+        }
+        if last {
+            damaged.extend(self.unclear.drain(..));
         }
         used
     }
@@ -140,41 +169,44 @@ impl OneDevice {
     /// Its number, which is asked for once.
     #[inline]
     pub fn index(&mut self, devices: &mut Devices) -> Option<u32> {
-        if self.0.is_none() {
-            self.0 = devices.index_of(b"0");
-        }
+        self.0.or_else(|| self.look_up(devices))
+    }
+
+    #[cold]
+    fn look_up(&mut self, devices: &mut Devices) -> Option<u32> {
+        self.0 = devices.index_of(b"0");
         self.0
     }
 }
 
 /// Devices that a format has as numbers: the name of each is made once.
 pub struct NumberedDevices {
-    /// By the lowest bits of the number.
-    recent: [Option<(u64, u32)>; 64],
+    /// Numbers and their devices, by the lowest bits of the number.
+    recent: [(u64, u32); NUMBERS_RECENT],
 }
+
+const NUMBERS_RECENT: usize = 64;
 
 impl NumberedDevices {
     /// Of none yet.
     pub fn new() -> NumberedDevices {
-        NumberedDevices { recent: [None; 64] }
+        // A number that belongs to another place is never found.
+        NumberedDevices { recent: std::array::from_fn(|place| (place as u64 + 1, 0)) }
     }
 
     /// The device of this number, which `name` names; `None` for one too many.
     #[inline]
-    pub fn index_of(
-        &mut self,
-        number: u64,
-        devices: &mut Devices,
-        name: impl FnOnce() -> String,
-    ) -> Option<u32> {
-        let place = number as usize % self.recent.len();
-        if let Some((known, index)) = self.recent[place]
-            && known == number
-        {
-            return Some(index);
+    pub fn index_of(&mut self, number: u64, devices: &mut Devices, name: fn(u64) -> String) -> Option<u32> {
+        match self.recent[number as usize % NUMBERS_RECENT] {
+            (known, index) if known == number => Some(index),
+            _ => self.look_up(number, devices, name),
         }
-        let index = devices.index_of(name().as_bytes())?;
-        self.recent[place] = Some((number, index));
+    }
+
+    #[cold]
+    fn look_up(&mut self, number: u64, devices: &mut Devices, name: fn(u64) -> String) -> Option<u32> {
+        let index = devices.index_of(name(number).as_bytes())?;
+        self.recent[number as usize % NUMBERS_RECENT] = (number, index);
         Some(index)
     }
 }
@@ -183,8 +215,41 @@ impl NumberedDevices {
 pub trait BinaryRow: Send {
     /// Their length in bytes.
     const BYTES: usize;
-    /// What a record of that length says.
-    fn row(&mut self, record: &[u8], devices: &mut Devices) -> RowOutcome;
+    /// What a record of that length says; `None` if it cannot be read.
+    fn row(&mut self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest>;
+}
+
+/// Reads records, of which there were `number` before. Each has its place from the beginning, so that none looks for room or
+/// stores how many there are; those that cannot be read are taken out afterwards.
+#[inline]
+pub fn read_records<T>(
+    records: impl ExactSizeIterator<Item = T>,
+    number: &mut u64,
+    requests: &mut Vec<BlockRequest>,
+    damaged: &mut Vec<DamagedRow>,
+    mut row: impl FnMut(T) -> Option<BlockRequest>,
+) {
+    let (before, damaged_before, first) = (requests.len(), damaged.len(), *number + 1);
+    *number += records.len() as u64;
+    let holes = &mut *damaged;
+    requests.extend(records.enumerate().map(move |(index, record)| match row(record) {
+        Some(request) => request,
+        None => {
+            holes.push(DamagedRow { row: first + index as u64 });
+            BlockRequest::new(0, 0, TraceOp::Other, 0, 0)
+        }
+    }));
+    let holes = &damaged[damaged_before..];
+    if holes.is_empty() {
+        return;
+    }
+    let mut holes = holes.iter().map(|damaged| before + (damaged.row - first) as usize).peekable();
+    let mut place = 0;
+    requests.retain(|_| {
+        let is_hole = holes.next_if_eq(&place).is_some();
+        place += 1;
+        !is_hole
+    });
 }
 
 /// Reads the records of a file.
@@ -211,15 +276,8 @@ impl<R: BinaryRow> Decode for BinaryRows<R> {
     ) -> usize {
         let records = bytes.chunks_exact(R::BYTES);
         let cut = records.remainder().len();
-        requests.reserve(records.len());
-        for record in records {
-            self.number += 1;
-            match self.row.row(record, devices) {
-                RowOutcome::Request(request) => requests.push(request),
-                RowOutcome::Nothing => {}
-                RowOutcome::Damaged => damaged.push(DamagedRow { row: self.number }),
-            }
-        }
+        let row = |record: &[u8]| self.row.row(record, devices);
+        read_records(records, &mut self.number, requests, damaged, row);
         if last && cut > 0 {
             damaged.push(DamagedRow { row: self.number + 1 });
             return bytes.len();
@@ -240,4 +298,74 @@ pub fn read(format: &crate::Format, bytes: &[u8]) -> (Vec<BlockRequest>, Vec<Str
         &mut damaged,
     );
     (requests, devices.names().to_vec(), damaged.iter().map(|damaged| damaged.row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use brunt_core::random::Random;
+
+    use super::*;
+    use crate::format::EventCounts;
+    use crate::{ColumnMap, FORMATS, Format, FormatOptions};
+
+    /// All that comes of a file whose bytes are given to the decoder so many at a time.
+    fn in_pieces(
+        format: &Format,
+        bytes: &[u8],
+        mut piece: impl FnMut() -> usize,
+    ) -> (Vec<BlockRequest>, Vec<DamagedRow>, Vec<String>, Option<EventCounts>) {
+        let columns = Some(ColumnMap::SAMPLE);
+        let options = FormatOptions { op: Some(TraceOp::Read), columns, ..FormatOptions::default() };
+        let (mut devices, mut requests, mut damaged) = (Devices::default(), Vec::new(), Vec::new());
+        let mut decoder = (format.decoder)(&options);
+        let (mut used, mut end) = (0, 0);
+        while end < bytes.len() {
+            end = bytes.len().min(end + piece());
+            let last = end == bytes.len();
+            used += decoder.decode(&bytes[used..end], last, &mut devices, &mut requests, &mut damaged);
+        }
+        assert_eq!(used, bytes.len());
+        (requests, damaged, devices.names().to_vec(), decoder.events())
+    }
+
+    /// Hundreds of rows at once, some of them damaged, are what they are one by one.
+    #[test]
+    fn rows_are_the_same_wherever_a_file_is_cut() {
+        let mut random = Random::new(5);
+        for format in FORMATS {
+            let mut bytes = format.example.repeat(200);
+            for _ in 0..100 {
+                let at = random.below(bytes.len() as u64) as usize;
+                // Not in the head of a file that has one.
+                if at >= format.example.len() {
+                    bytes[at] = random.below(256) as u8;
+                }
+            }
+            let whole = in_pieces(format, &bytes, || bytes.len());
+            assert!(whole.0.len() > 100 && !whole.1.is_empty(), "{}: {:?}", format.name, whole.1);
+            assert_eq!(in_pieces(format, &bytes, || 1), whole, "{}", format.name);
+            assert_eq!(in_pieces(format, &bytes, || random.below(5000) as usize), whole, "{}", format.name);
+        }
+    }
+
+    /// Fields of a record that cannot be read do not get into those of its neighbours.
+    #[test]
+    fn records_that_cannot_be_read_leave_no_place_behind() {
+        let mut random = Random::new(6);
+        let (mut requests, mut damaged, mut number) = (Vec::new(), Vec::new(), 10);
+        let (mut expected, mut expected_damaged) = (Vec::new(), Vec::new());
+        for share in [0.0, 0.1, 0.9, 1.0, 0.0] {
+            let rows: Vec<Option<u64>> =
+                (0..100).map(|place| (!random.chance(share)).then_some(place)).collect();
+            let request = |place| BlockRequest::new(place, 0, TraceOp::Read, 512, 512);
+            for (row, place) in (number + 1..).zip(&rows) {
+                match place {
+                    Some(place) => expected.push(request(*place)),
+                    None => expected_damaged.push(DamagedRow { row }),
+                }
+            }
+            read_records(rows.iter(), &mut number, &mut requests, &mut damaged, |place| place.map(request));
+        }
+        assert_eq!((number, requests, damaged), (510, expected, expected_damaged));
+    }
 }

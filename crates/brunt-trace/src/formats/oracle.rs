@@ -2,7 +2,7 @@
 //! object is asked for again (a count of requests, -1 for never). It has no operation. An object stands for the block
 //! at that number, which is how libCacheSim turned block traces into it.
 
-use super::{BinaryRow, BinaryRows, OneDevice, RowOutcome};
+use super::{BinaryRow, BinaryRows, OneDevice};
 use crate::format::{Format, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -39,14 +39,8 @@ struct OracleGeneral {
 
 impl BinaryRow for OracleGeneral {
     const BYTES: usize = 24;
-    fn row(&mut self, record: &[u8], devices: &mut Devices) -> RowOutcome {
-        self.request(record, devices).into()
-    }
-}
-
-impl OracleGeneral {
     #[inline]
-    fn request(&mut self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
+    fn row(&mut self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         let record: &[u8; 24] = record.try_into().ok()?;
         let word =
             |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);

@@ -2,7 +2,7 @@
 //! 32 bytes (version 1) or 40 (version 2), the version in the upper byte of a 16-bit field. Blocks of 512 bytes,
 //! microseconds.
 
-use super::{BinaryRow, BinaryRows, OneDevice, RowOutcome};
+use super::{BinaryRow, BinaryRows, OneDevice};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -60,27 +60,29 @@ fn u64_at(record: &[u8], at: usize) -> u64 {
 impl BinaryRow for Version1 {
     /// u32 serial, length, segments; u16 command, version; u64 block, time.
     const BYTES: usize = 32;
-    fn row(&mut self, record: &[u8], devices: &mut Devices) -> RowOutcome {
+    #[inline]
+    fn row(&mut self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         if u16_at(record, 14) >> 8 != 1 {
-            return RowOutcome::Damaged;
+            return None;
         }
         let (block, time_us) = (u64_at(record, 16), u64_at(record, 24));
-        let Some(device) = self.0.index(devices) else { return RowOutcome::Damaged };
-        request(u16_at(record, 12), u32_at(record, 4), block, time_us, None, device).into()
+        let device = self.0.index(devices)?;
+        request(u16_at(record, 12), u32_at(record, 4), block, time_us, None, device)
     }
 }
 
 impl BinaryRow for Version2 {
     /// u16 command, version; u32 serial, length, segments; u64 block, time, response time.
     const BYTES: usize = 40;
-    fn row(&mut self, record: &[u8], devices: &mut Devices) -> RowOutcome {
+    #[inline]
+    fn row(&mut self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         if u16_at(record, 2) >> 8 != 2 {
-            return RowOutcome::Damaged;
+            return None;
         }
         let response_us = Some(u64_at(record, 32));
         let (block, time_us) = (u64_at(record, 16), u64_at(record, 24));
-        let Some(device) = self.0.index(devices) else { return RowOutcome::Damaged };
-        request(u16_at(record, 0), u32_at(record, 8), block, time_us, response_us, device).into()
+        let device = self.0.index(devices)?;
+        request(u16_at(record, 0), u32_at(record, 8), block, time_us, response_us, device)
     }
 }
 

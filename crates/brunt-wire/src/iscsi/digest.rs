@@ -24,6 +24,22 @@ pub fn received_digest(data: &[u8], padding: &[u8]) -> [u8; DIGEST_BYTES] {
     crc32c::crc32c_append(crc32c::crc32c(data), padding).to_le_bytes()
 }
 
+/// The digest of bytes that come piece by piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunningDigest(u32);
+
+impl RunningDigest {
+    /// Some more bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0 = crc32c::crc32c_append(self.0, bytes);
+    }
+
+    /// The digest of all so far as it stands on the wire.
+    pub fn so_far(self) -> [u8; DIGEST_BYTES] {
+        self.0.to_le_bytes()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,5 +60,18 @@ mod tests {
     fn padding_is_zeros() {
         assert_eq!(padded_digest(b"abcde"), digest(b"abcde\0\0\0"));
         assert_eq!(received_digest(b"abcde", b"\0\0\x07"), digest(b"abcde\0\0\x07"));
+    }
+
+    /// However bytes are cut, their digest is that of the whole.
+    #[test]
+    fn pieces_have_the_digest_of_the_whole() {
+        let bytes: Vec<u8> = (0..99).collect();
+        assert_eq!(RunningDigest::default().so_far(), digest(&[]));
+        for cut in 0..=bytes.len() {
+            let mut running = RunningDigest::default();
+            running.add(&bytes[..cut]);
+            running.add(&bytes[cut..]);
+            assert_eq!(running.so_far(), digest(&bytes), "{cut}");
+        }
     }
 }

@@ -11,14 +11,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use brunt_result::summary;
+use brunt_web::api::{OUTPUT_FILE, PROGRESS_FILE};
 use rustix::process::{Pid, Signal, kill_process, setsid};
 use serde_json::json;
 
 use crate::cli::{Done, Failure, Output};
 
-/// What a run prints, and what it says on the way, as files of its folder.
-const OUTPUT: &str = "output.txt";
-const PROGRESS: &str = "progress.txt";
 /// How often it is looked whether the other process has begun.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -34,22 +32,22 @@ pub(super) fn start(folder: &Path, output: &Output) -> Done {
     let mut child = Command::new(program)
         .args(arguments(std::env::args_os().skip(1), folder))
         .stdin(Stdio::null())
-        .stdout(file(OUTPUT)?)
-        .stderr(file(PROGRESS)?)
+        .stdout(file(OUTPUT_FILE)?)
+        .stderr(file(PROGRESS_FILE)?)
         .spawn()
         .map_err(|error| failed("cannot start this program again", error))?;
     wait_for_begin(&mut child, folder, output)?;
     let pid = child.id();
     output.line(format_args!("process {pid} runs the experiment; 'kill {pid}' ends it like Ctrl-C"));
     output.line(format_args!(
-        "results in {}; its output goes to {OUTPUT} there, progress to {PROGRESS}",
+        "results in {}; its output goes to {OUTPUT_FILE} there, progress to {PROGRESS_FILE}",
         folder.display()
     ));
     output.object(&json!({
         "pid": pid,
         "folder": folder,
-        "output": folder.join(OUTPUT),
-        "progress": folder.join(PROGRESS),
+        "output": folder.join(OUTPUT_FILE),
+        "progress": folder.join(PROGRESS_FILE),
     }));
     Ok(())
 }
@@ -82,7 +80,7 @@ fn wait_for_begin(child: &mut Child, folder: &Path, output: &Output) -> Done {
             return Ok(());
         }
         if let Some(status) = ended {
-            let said = std::fs::read_to_string(folder.join(PROGRESS)).unwrap_or_default();
+            let said = std::fs::read_to_string(folder.join(PROGRESS_FILE)).unwrap_or_default();
             let what = format!("the experiment did not begin ({status}): {}", said.trim());
             return Err(if status.code() == Some(2) { Failure::usage(what) } else { Failure::failed(what) });
         }

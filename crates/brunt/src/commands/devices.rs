@@ -6,6 +6,7 @@ use brunt_block::table::{BACKENDS, LAYERS, help};
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Output};
+use crate::devices::BACKENDS as MORE;
 
 /// How the `--help` of a command ends whose arguments name devices.
 pub const POINTER: &str = "'brunt help devices' lists the devices, their options and layers.";
@@ -20,12 +21,12 @@ impl super::Subcommand for Devices {
         &[("brunt devices", "the list; 'brunt help devices' ends with it as well")];
 
     fn more_help() -> Option<String> {
-        Some(help(brunt_iscsi::BACKENDS))
+        Some(help(&MORE))
     }
 
     fn run(self, output: &Output) -> Done {
-        output.line(help(brunt_iscsi::BACKENDS));
-        let devices: Vec<Value> = BACKENDS.iter().chain(brunt_iscsi::BACKENDS).map(device).collect();
+        output.line(help(&MORE));
+        let devices: Vec<Value> = BACKENDS.iter().chain(MORE.iter()).map(device).collect();
         let layers: Vec<Value> = LAYERS.iter().map(layer).collect();
         output.object(&json!({ "devices": devices, "layers": layers }));
         Ok(())

@@ -5,6 +5,7 @@
 mod agent;
 mod analyze;
 mod bench;
+mod bridge;
 mod capture;
 mod compare;
 mod completions;
@@ -23,8 +24,10 @@ mod role;
 mod run;
 mod run_check;
 mod schema;
+mod serve;
 mod sink;
 mod sockets;
+mod sql;
 mod target;
 mod trace;
 mod verify;
@@ -44,7 +47,9 @@ pub const COMMANDS: &[Entry] = &[
     entry::<io::Io>(),
     entry::<devices::Devices>(),
     entry::<run::Run>(),
+    entry::<serve::Serve>(),
     entry::<lab::Lab>(),
+    entry::<bridge::Bridge>(),
     entry::<doctor::Doctor>(),
     entry::<report::Report>(),
     entry::<schema::Schema>(),
@@ -53,6 +58,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<verify::Verify>(),
     entry::<capture::Capture>(),
     entry::<analyze::Analyze>(),
+    entry::<sql::Sql>(),
     entry::<trace::Trace>(),
     entry::<replay::Replay>(),
     entry::<probe::Probe>(),

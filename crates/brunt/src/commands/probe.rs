@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-use brunt_core::units::format_size;
 use brunt_core::{Clock, Nanos, Span};
 use brunt_host::{ClockOffset, ConnectOptions, HostAddress, HostError, HostNews, RemoteHost};
-use brunt_probe::Probes;
-use brunt_result::event::{Sample, SampleValue};
+use brunt_probe::{LOCAL, Probes};
+use brunt_result::event::Sample;
 use serde_json::{Value, json};
 
 use super::agent::ReachArgs;
 use crate::cli::{Done, Failure, Output};
+use crate::host_figures::host_figures;
 
 /// Rounds about a host's clock before its first sample; then one with each interval or second, which is also how a host
 /// that is gone is noticed.
@@ -45,9 +45,13 @@ pub struct Probe {
     #[arg(long = "for", value_name = "TIME")]
     time: Option<Span>,
 
-    /// Only these probes: cpu, activity, memory, network, tcp, disk, pressure, process
+    /// Only these probes: cpu, activity, memory, network, tcp, disk, pressure, temperature, process
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
+
+    /// Processes to record as well, by the names of their programs: tgtd,smbd
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    processes: Vec<String>,
 }
 
 /// What a host's thread tells.
@@ -74,7 +78,8 @@ impl super::Subcommand for Probe {
 
     fn run(self, output: &Output) -> Done {
         let (addresses, options) = (self.reach.addresses()?, self.reach.options()?);
-        let probes = Probes { interval: self.interval, only: self.only.clone() };
+        let (only, processes) = (self.only.clone(), self.processes.clone());
+        let probes = Probes { interval: self.interval, only, processes, hosts: None };
         probes.check().map_err(|error| Failure::usage(format!("--{error}")))?;
         if !probes.is_on() {
             return Err(Failure::usage("--interval 0s: write 10ms to 1h"));
@@ -147,7 +152,7 @@ fn watch(
     for _ in 0..BURST {
         host.clock_round(|_| {})?;
     }
-    host.watch(plan.probes.interval.0, plan.probes.only.clone())?;
+    host.watch(LOCAL, &plan.probes)?;
     let clock = Clock::Monotonic;
     let begin = clock.now();
     // A sample's time may pass a little before it comes.
@@ -171,7 +176,7 @@ fn watch(
                     )),
                 }
             }
-            Some(HostNews::Note(note)) => tell(ProbeNews::Note(note)),
+            Some(HostNews::Note(note) | HostNews::WatchNote(note)) => tell(ProbeNews::Note(note)),
             Some(HostNews::Counter(name, value))
                 if counters.len() < COUNTERS_MAX || counters.contains_key(&name) =>
             {
@@ -199,47 +204,11 @@ fn seconds(at: Nanos, begin: Nanos) -> f64 {
     (at.0 as f64 - begin.0 as f64) / 1e9
 }
 
-/// A sample in a line: the machine as a whole, and of its interfaces and disks those with the most to do.
+/// A sample in a line.
 fn print(address: &HostAddress, sample: &Sample, begin: Nanos, output: &Output) {
-    let value = |probe: &str, instance: &str, metric: &str| {
-        let found =
-            |one: &&SampleValue| one.probe == probe && &*one.instance == instance && one.metric == metric;
-        sample.values.iter().find(found).map(|one| one.value)
-    };
-    let busiest = |probe: &str, metric: &str| {
-        let all = sample
-            .values
-            .iter()
-            .filter(|one| one.probe == probe && one.metric == metric && &*one.instance != "lo");
-        all.max_by(|one, other| one.value.total_cmp(&other.value)).map(|one| Arc::clone(&one.instance))
-    };
-    let percent = |value: f64| format!("{:.1} %", value * 100.0);
-    let rate = |value: f64| format!("{}/s", format_size(value.max(0.0) as u64));
-    let mut figures = Vec::new();
-    let mut add = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            figures.push(format!("{name} {value}"));
-        }
-    };
-    add("cpu", value("cpu", "", "busy_share").map(percent));
-    add("iowait", value("cpu", "", "iowait_share").map(percent));
-    add("runnable", value("activity", "", "runnable_tasks").map(|count| format!("{count:.0}")));
-    add("available", value("memory", "", "available_bytes").map(|bytes| format_size(bytes as u64)));
-    if let Some(name) = busiest("network", "received_bytes_per_s") {
-        add(&format!("{name} in"), value("network", &name, "received_bytes_per_s").map(rate));
-        add("out", value("network", &name, "sent_bytes_per_s").map(rate));
-    }
-    add("retransmits", value("tcp", "", "retransmitted_segments_per_s").map(|count| format!("{count:.1}/s")));
-    if let Some(name) = busiest("disk", "busy_share") {
-        add(&name, value("disk", &name, "busy_share").map(percent));
-        add("read", value("disk", &name, "read_bytes_per_s").map(rate));
-        add("written", value("disk", &name, "written_bytes_per_s").map(rate));
-    }
-    if let Some(name) = busiest("pressure", "some_share") {
-        add(&format!("{name} pressure"), value("pressure", &name, "some_share").map(percent));
-    }
-    add("agent", value("process", "agent", "total_cpus").map(|cpus| format!("{cpus:.3} CPUs")));
-    output.line(format_args!("{:9.3} s  {address}  {}", seconds(sample.end, begin), figures.join("  ")));
+    let values = sample.values.iter().map(|one| (&*one.probe, &*one.instance, &*one.metric, one.value));
+    let figures = host_figures(values).join("  ");
+    output.line(format_args!("{:9.3} s  {address}  {figures}", seconds(sample.end, begin)));
 }
 
 fn as_json(sample: &Sample, begin: Nanos) -> Value {

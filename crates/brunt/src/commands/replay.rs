@@ -1,8 +1,8 @@
 //! `brunt replay`: one replay of a block trace, short for an experiment with one workload. The replaying is
 //! `brunt-load`'s.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,20 +13,24 @@ use brunt_load::load::{LoadTarget, RunOrder};
 use brunt_load::replay::ReplayLoad;
 use brunt_load::replay::settings::{AddressMap, Conflicts, QUEUE_DEPTH, ReplayTiming};
 use brunt_load::{Load, LoadError, NoRecorder, Recorder, Workload, WorkloadError, decisions};
-use brunt_result::replay::{ReplayFidelity, ReplayVerdict};
+use brunt_result::replay::{ReplayDigests, ReplayFidelity, ReplayVerdict, UnsentRequests};
 use brunt_result::summary::RunSummary;
+use brunt_study::observe::Observer;
 use brunt_trace::{FORMATS, TraceReading};
+use brunt_web::live::LivePlan;
 use clap::ValueEnum;
 use serde_json::json;
 
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
-use crate::devices;
+use crate::lab::{WatchSockets, WatchedAt};
+use crate::lone_run::LoneRun;
 use crate::metrics::run::RunMetrics;
-use crate::metrics::{listen, serve};
+use crate::metrics::serve;
+use crate::{devices, live};
 
 /// How often figures come when they are watched.
-const METRICS_INTERVAL: Duration = Duration::from_secs(1);
+const WATCHED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Replay a block trace on a device, and say how true that was
 ///
@@ -94,6 +98,11 @@ pub struct Replay {
     /// Serve Prometheus metrics of the replay at this address (port 0 picks a free port)
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
+    /// Serve the live page of the replay at this address, to watch it in a browser. Only this machine can open it unless the
+    /// address says otherwise
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = live::DEFAULT,
+        value_parser = live::parse_address)]
+    serve: Option<SocketAddr>,
 }
 
 /// Where a device of the trace goes.
@@ -155,6 +164,10 @@ impl Subcommand for Replay {
             "as fast as possible, with JSON output",
         ),
         (
+            "brunt replay requests.vscsi null:64GiB --serve",
+            "watch it in a browser (the address is printed first)",
+        ),
+        (
             "brunt replay server.msr.csv --device hm-0=disk.img --device hm-1=null:64GiB",
             "two of the trace's devices, each on a target of its own, in the trace's order",
         ),
@@ -166,7 +179,7 @@ impl Subcommand for Replay {
 
     fn run(self, output: &Output) -> Done {
         let (seed, overwrite) = (self.seed, self.overwrite);
-        let listener = listen(self.metrics)?;
+        let sockets = WatchSockets::listen(WatchedAt { metrics: self.metrics, live: self.serve })?;
         let targets = self.targets()?;
         let target = targets.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(" + ");
         let workload = self.workload();
@@ -174,22 +187,13 @@ impl Subcommand for Replay {
         let named = !workload.devices.is_empty();
         let names: Vec<String> = targets.iter().map(|target| target.name.clone()).collect();
         let load = ReplayLoad::new(workload, if named { &names } else { &[] });
-        // What is wrong with the trace is found out before the device is opened for writing.
-        let changes = targets.iter().map(|target| load.changes_target(&target.name));
-        let changes: Vec<bool> = changes.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
-        let on = open(&targets, &changes, overwrite)?;
-        for note in load.open(&on).map_err(failure)? {
-            output.note(note);
-        }
-        let order = RunOrder::alone(seed);
-        let mut metrics = RunMetrics::alone("replay", &load.describe());
-        let page = metrics.clone();
-        let server = serve(listener, output, move || page.page())?;
-        let recorder: &mut dyn Recorder = if server.is_some() { &mut metrics } else { &mut NoRecorder };
-        let ran = decisions::run(&load, &on, &order, output.interrupt_flag(), recorder).map_err(failure)?;
-        drop(server);
-        let fidelity = ran.finished.replay.expect("a replay says how true it was");
-        let run = RunSummary::of(&ran.outcome, 0, 0, seed, None);
+        let plan = || LivePlan::alone("replay", &load.describe(), env!("CARGO_PKG_VERSION"));
+        let live = live::open(live::Shown::default(), sockets.live, Path::new("replay"), output, plan)?;
+        let (run, fidelity) = live::shown(live, |live, ending| {
+            let (run, fidelity) = replay(&load, &targets, (seed, overwrite), sockets.metrics, live, output)?;
+            ending.trouble = not_a_replay(&fidelity);
+            Ok((run, fidelity))
+        })?;
         print(&load.describe(), &target, &run, &fidelity, output);
         let document = json!({
             "description": load.describe(),
@@ -200,13 +204,46 @@ impl Subcommand for Replay {
             "run": run,
         });
         output.object(&document);
-        match fidelity.verdict {
-            ReplayVerdict::NotAReplay => {
-                Err(Failure::failed(format!("not a replay: {}", fidelity.reasons.join("; "))))
-            }
-            ReplayVerdict::True | ReplayVerdict::Degraded => Ok(()),
-        }
+        not_a_replay(&fidelity).map_or(Ok(()), |why| Err(Failure::failed(why)))
     }
+}
+
+/// Why it was none, if so.
+fn not_a_replay(fidelity: &ReplayFidelity) -> Option<String> {
+    (fidelity.verdict == ReplayVerdict::NotAReplay)
+        .then(|| format!("not a replay: {}", fidelity.reasons.join("; ")))
+}
+
+/// Replays on these targets, with this seed; whether what they hold may be overwritten. How it went, and how true it was.
+fn replay(
+    load: &ReplayLoad,
+    targets: &[ReplayTarget],
+    (seed, overwrite): (u64, bool),
+    metrics: Option<TcpListener>,
+    live: Option<&live::Served>,
+    output: &Output,
+) -> Result<(RunSummary, Box<ReplayFidelity>), Failure> {
+    // What is wrong with the trace is found out before the device is opened for writing.
+    let changes = targets.iter().map(|target| load.changes_target(&target.name));
+    let changes: Vec<bool> = changes.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
+    let on = open(targets, &changes, overwrite)?;
+    for note in load.open(&on, output.interrupt_flag()).map_err(failure)? {
+        output.note(note);
+    }
+    let order = RunOrder::alone(seed);
+    let figures = RunMetrics::alone("replay", &load.describe());
+    let page = figures.clone();
+    let server = serve(metrics, output, move || page.page())?;
+    let mut observers: Vec<Box<dyn Observer>> = Vec::new();
+    observers.extend(server.is_some().then(|| Box::new(figures) as Box<dyn Observer>));
+    observers.extend(live.map(|live| live.page().observer()));
+    let mut watched = LoneRun::begin(load.describe(), seed, observers);
+    let recorder: &mut dyn Recorder = if watched.is_watched() { &mut watched } else { &mut NoRecorder };
+    let ran = decisions::run(load, &on, &order, output.interrupt_flag(), recorder).map_err(failure)?;
+    let fidelity = ran.finished.replay.expect("a replay says how true it was");
+    let run = RunSummary::of(&ran.outcome, 0, 0, seed, None);
+    watched.end(&run, &ran.outcome.figures);
+    Ok((run, fidelity))
 }
 
 /// A device that is replayed on.
@@ -296,7 +333,7 @@ impl Replay {
             workers: self.workers,
             verify: self.verify.then(Default::default),
             // Nobody asks for intervals unless somebody watches.
-            interval: Span(self.metrics.map_or(Duration::ZERO, |_| METRICS_INTERVAL)),
+            interval: Span(self.metrics.or(self.serve).map_or(Duration::ZERO, |_| WATCHED_INTERVAL)),
             ..Workload::default()
         }
     }
@@ -330,11 +367,18 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
         output.line(format_args!("             {reason}"));
     }
     let (sent, planned) = (count(fidelity.sent), count(fidelity.planned));
+    let pieces = match fidelity.pieces == fidelity.sent {
+        true => String::new(),
+        false => format!(" ({} with the pieces of long ones)", count(fidelity.pieces)),
+    };
     output.line(format_args!(
-        "requests     {sent} of {planned} sent, {} ended well, {}/s",
+        "requests     {sent} of {planned} sent{pieces}, {} ended well, {}/s",
         count(fidelity.completed),
         format_grouped(run.requests_per_second)
     ));
+    if fidelity.unsent.total() > 0 {
+        output.line(format_args!("not sent     {}", unsent(fidelity.unsent)));
+    }
     if let Some(response) = &run.response {
         output.line(format_args!(
             "response     mean {:.1} µs, p50 {:.1} µs, p99 {:.1} µs, max {:.1} µs",
@@ -345,7 +389,7 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
     if let Some((depth, of_trace)) = depths(fidelity) {
         let of_trace = of_trace.map_or("not known".to_string(), |of_trace| format!("{of_trace:.1}"));
         output.line(format_args!(
-            "depth        {depth:.1} requests in flight on average when one is sent (trace {of_trace})"
+            "depth        {depth:.1} other requests in flight on average when one is sent (trace {of_trace})"
         ));
     }
     output.line(format_args!(
@@ -373,7 +417,45 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
     for (why, rows) in &fidelity.rows {
         output.line(format_args!("rows         {} {why}", count(*rows)));
     }
-    output.line(format_args!("digest       {} (trace {})", fidelity.digests.sent, fidelity.digests.trace));
+    let (sent, other) = digests(fidelity);
+    output.line(format_args!("digest       {sent}"));
+    if let Some(other) = other {
+        output.line(format_args!("             {other}"));
+    }
+}
+
+/// How many requests were not sent, and why.
+fn unsent(unsent: UnsentRequests) -> String {
+    let whys = [
+        (unsent.dropped, "dropped for conflicts"),
+        (unsent.skipped, "due and not sent before the end"),
+        (unsent.not_taken, "not taken by the device"),
+        (unsent.after_end, "not due before the end"),
+    ];
+    let count = |count: u64| format_grouped(count as f64);
+    let whys = whys.into_iter().filter(|(requests, _)| *requests > 0);
+    let whys: Vec<String> = whys.map(|(requests, why)| format!("{} {why}", count(requests))).collect();
+    match whys.as_slice() {
+        [why] => why.clone(),
+        whys => format!("{}: {}", count(unsent.total()), whys.join(", ")),
+    }
+}
+
+/// The digest of what went out, held against what was to go out; and, where it is another, against the trace's.
+fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
+    let ReplayDigests { trace, planned, sent } = &fidelity.digests;
+    if sent == planned && sent == trace {
+        return (format!("{sent}, equal to the trace's"), None);
+    }
+    let sent = match sent == planned {
+        true => format!("{sent}, equal to that of what was to be sent"),
+        false => format!("{sent}, unlike that of what was to be sent, {planned}"),
+    };
+    let why = match fidelity.unsent.total() {
+        0 => "the rows above say what was moved, repaired or sent in pieces",
+        _ => "not all of it was sent",
+    };
+    (sent, (planned != trace).then(|| format!("{trace} for the trace itself: {why}")))
 }
 
 /// Requests in flight that one found, on average, and the same in the trace, if that has response times.
@@ -395,8 +477,8 @@ fn print_timing(fidelity: &ReplayFidelity, output: &Output) {
             error.mean_us, error.p50_us, error.p99_us, error.max_us
         ));
     }
-    if let Some(drift) = fidelity.drift {
-        output.line(format_args!("drift        {:.4} %", drift * 100.0));
+    if let (Some(drift), Some(us)) = (fidelity.drift, fidelity.drift_us) {
+        output.line(format_args!("drift        {:.4} %, {us:.1} µs", drift * 100.0));
     }
     let late = &fidelity.late;
     if fidelity.issue_error.is_some() {

@@ -3,16 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use brunt_report::experiment::{self, Details};
+use brunt_report::experiment;
 use brunt_report::html;
 use brunt_result::summary::Summary;
 use serde_json::json;
 
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
-
-/// The page's name in a result's folder.
-pub const FILE_NAME: &str = "report.html";
 
 /// Write a result's report: one self-contained HTML page with charts and tables
 ///
@@ -46,7 +43,7 @@ impl Subcommand for Report {
         };
         let summary = read(&self.folder)?;
         let (text, file) = match &self.other {
-            None => (page(&summary, &self.folder), self.folder.join(FILE_NAME)),
+            None => (experiment::text(&summary, &self.folder), self.folder.join(experiment::FILE_NAME)),
             Some(folder) => {
                 let other = read(folder)?;
                 let (a, b) = (self.folder.display().to_string(), folder.display().to_string());
@@ -64,11 +61,7 @@ impl Subcommand for Report {
 
 /// Writes the page of a result to `file`.
 pub(super) fn write(summary: &Summary, folder: &Path, file: &Path) -> std::io::Result<()> {
-    put(&page(summary, folder), file)
-}
-
-fn page(summary: &Summary, folder: &Path) -> String {
-    html::render(&experiment::page(summary, &Details::read(folder, summary)))
+    put(&experiment::text(summary, folder), file)
 }
 
 /// Whole or not at all.

@@ -1,8 +1,10 @@
 //! What commands have in common that an experiment starts as roles: they end with it.
 
+use brunt_host::AllowList;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use crate::cli::{Done, Failure};
+use crate::devices::{self, BACKENDS};
 
 /// Arguments of a role.
 #[derive(clap::Args)]
@@ -10,12 +12,23 @@ pub struct Role {
     /// The process that started this one, and with which it ends.
     #[arg(long, hide = true, value_name = "PID")]
     parent: Option<i32>,
+
+    /// What may be opened here, as an agent's '--allow' has it, if the process that started this one is an agent with limits.
+    #[arg(long, hide = true, value_name = "WHAT", requires = "parent")]
+    permit: Vec<String>,
 }
 
 impl Role {
     /// Has the kernel end this process with its parent. SIGKILL, because a frozen process takes no other.
     pub fn bind(&self) -> Done {
         let Some(parent) = self.parent else { return Ok(()) };
+        if !self.permit.is_empty() {
+            let words = self.permit.iter().map(String::as_str);
+            let allowed = AllowList::only(words, &BACKENDS).map_err(Failure::usage)?;
+            devices::limit_to(allowed);
+        }
+        // Where an agent's own file is gone, it was started by a path that names nothing. What it is called is for people.
+        let _ = std::fs::write("/proc/self/comm", "brunt");
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(Failure::failed)?;
         // It may have ended before that was said.
         if getppid().map(Pid::as_raw_nonzero).map(i32::from) != Some(parent) {

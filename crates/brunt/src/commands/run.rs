@@ -2,32 +2,40 @@
 //! overwritten and shows progress; `brunt-study` executes the runs.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brunt_block::Backend;
 use brunt_fio::FioJson;
+use brunt_host::{Fleet, Lane};
+use brunt_lab::ServiceFolder;
 use brunt_load::LoadError;
-use brunt_probe::{Prober, Watch};
+use brunt_probe::{Prober, Watch, Watching};
 use brunt_result::summary::{self, Summary};
-use brunt_study::experiment::{Experiment, Plan};
+use brunt_study::experiment::{Experiment, FileError, Plan};
 use brunt_study::fault::FaultSchedule;
 use brunt_study::hook::{Company, RunHook};
 use brunt_study::host::{HostName, Hosts};
+use brunt_study::host_agents::LabAgents;
+use brunt_study::host_bridge::HostBridges;
+use brunt_study::host_probing::HostProbing;
 use brunt_study::lab::BuiltLab;
 use brunt_study::noise::NoiseWatch;
 use brunt_study::observe::Observer;
 use brunt_study::probing::Probing;
 use brunt_study::results::Results;
-use brunt_study::role::{self, Role, Roles};
+use brunt_study::role::{self, Role, Roles, ServingHost};
+use brunt_study::service::Services;
 use brunt_study::study::{Study, StudyError, table};
+use brunt_web::live::{LiveEnding, LivePlan};
 
 use super::run_check::{self, Check};
 use super::{Subcommand, detach, report};
 use crate::cli::{Done, Failure, Output};
+use crate::lab::{WatchSockets, WatchedAt};
 use crate::metrics::run::RunMetrics;
-use crate::{dashboard, devices, lab, metrics};
+use crate::{dashboard, devices, lab, live, metrics};
 
 /// Run an experiment and save its results
 ///
@@ -58,9 +66,22 @@ pub struct Run {
     /// Serve Prometheus metrics of the run under way at this address (port 0 picks a free port), also out of a lab
     #[arg(long, value_name = "ADDRESS", conflicts_with = "check")]
     metrics: Option<SocketAddr>,
+    /// Serve the live page of the experiment at this address, to watch it in a browser, also out of a lab. Only this machine
+    /// can open it unless the address says otherwise
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = live::DEFAULT,
+        value_parser = live::parse_address, conflicts_with = "check")]
+    serve: Option<SocketAddr>,
+    /// Show what the live page shows on this terminal, as high as it is: percentiles, a heat map of response times with
+    /// faults below it, hosts, runs and the log. Where the terminal can do nothing of it, progress is shown as without
+    #[arg(long, conflicts_with_all = ["check", "detach"])]
+    dashboard: bool,
     /// This is the process that '--detach' started.
     #[arg(long, hide = true, conflicts_with = "detach")]
     detached: bool,
+    /// 'brunt serve' started this process: its socket is the standard input, and the experiment's text counts as that of
+    /// this file, whose folder its paths are relative to.
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["check", "detach", "serve"])]
+    served_as: Option<PathBuf>,
 }
 
 /// What `--output-format` names.
@@ -83,6 +104,11 @@ impl Subcommand for Run {
         ("brunt run block-sizes.toml --out results/monday", "run it"),
         ("brunt run block-sizes.toml --out results/night --detach", "run it without this terminal"),
         (
+            "brunt run block-sizes.toml --serve",
+            "run it, and watch it in a browser (the address is printed first)",
+        ),
+        ("brunt run block-sizes.toml --dashboard", "run it, and watch the same on this terminal"),
+        (
             "brunt run block-sizes.toml --metrics 127.0.0.1:9400",
             "run it, and serve metrics for Prometheus (docs/grafana.json is a dashboard)",
         ),
@@ -96,14 +122,14 @@ impl Subcommand for Run {
         Some(super::devices::POINTER.to_string())
     }
 
-    // Long because it is one list of what is made ready, in the order in which each needs what came before.
     fn run(self, output: &Output) -> Done {
-        let (experiment, text) = read(&self.experiment)?;
-        let plan = experiment.plan();
+        let (experiment, text) =
+            read_as(&self.experiment, self.served_as.as_deref().unwrap_or(&self.experiment))?;
+        let mut plan = experiment.plan();
         let folder = self.out.unwrap_or_else(|| free_folder(&self.experiment));
         let taken = folder.join(summary::FILE_NAME).exists();
         if let Some(how) = self.check {
-            return run_check::check(&experiment, &plan, how, &folder, output);
+            return run_check::check(&experiment, &mut plan, how, &folder, output);
         }
         if taken {
             let what = format!("{} holds results already", folder.display());
@@ -115,72 +141,22 @@ impl Subcommand for Run {
         if self.detached {
             detach::leave_terminal();
         }
-        experiment.link_warnings().into_iter().for_each(|warning| output.note(warning));
         let hosts = experiment.hosts().map_err(Failure::usage)?;
-        let (lab, listener) = match &experiment.lab {
-            None => (None, metrics::listen(self.metrics)?),
-            Some(entry) => {
-                let (lab, listener) = lab::enter_watched(&experiment, entry, &hosts, self.metrics)?;
-                (Some(lab), listener)
-            }
+        let at = WatchedAt { metrics: self.metrics, live: self.serve };
+        let (lab, sockets, scratch) = enter(&experiment, &hosts, at)?;
+        let version = env!("CARGO_PKG_VERSION");
+        let sketch = || LivePlan::of(&experiment, &plan, version, &folder);
+        let on_terminal = self.dashboard && dashboard::can_draw();
+        let shown = live::Shown { for_server: self.served_as.is_some(), on_terminal };
+        let live = live::open(shown, sockets.live, &folder, output, sketch)?;
+        let format = self.output_format;
+        let lab = lab.as_ref();
+        let ground = Ground { hosts: &hosts, lab, scratch, logs: folder.join(SERVICE_LOGS) };
+        let entered = Entered { experiment, text, plan, folder: &folder, ground, format };
+        let carry_out = |live: Option<&live::Served>, ending: &mut LiveEnding| {
+            entered.carry_out(sockets.metrics, live, ending, output)
         };
-        let Opened { mut targets, roles, roles_by_target } =
-            open(&experiment, &plan, &hosts, lab.as_ref(), output)?;
-        // What does not fit is refused before there is a folder for results.
-        run_check::fit_opened(&plan, &targets)?;
-        let faults = match experiment.fault.is_empty() {
-            true => None,
-            false => Some(
-                FaultSchedule::new(&experiment, &mut targets, &roles_by_target, lab.as_ref())
-                    .map_err(Failure::usage)?,
-            ),
-        };
-        std::fs::create_dir_all(&folder)
-            .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
-        let stop = output.interrupt_flag();
-        let watch = Watch::default();
-        let mut hooks: Vec<Box<dyn RunHook>> = Vec::new();
-        let links = || experiment.points().into_iter().map(|point| point.links).collect();
-        hooks.extend(lab.as_ref().map(|lab| brunt_study::lab::hook(lab, links())));
-        if !roles.is_empty() {
-            hooks.push(Box::new(Roles::new(roles.clone(), &watch)));
-        }
-        hooks.push(Box::new(NoiseWatch::default()));
-        let mut watching = Vec::new();
-        if experiment.probes.is_on() {
-            let prober = match &lab {
-                None => Prober::new(&experiment.probes, &watch),
-                Some(lab) => {
-                    watching = lab.watched(&watch).map_err(Failure::failed)?;
-                    Prober::in_lab(&experiment.probes, &watch)
-                }
-            };
-            hooks.push(Box::new(Probing::new(prober)));
-        }
-        let results = Results::create(&folder, &text)
-            .map_err(|error| Failure::failed(format!("cannot write the results: {error}")))?;
-        let view = dashboard::of(&experiment.name, &plan, output);
-        let mut observers: Vec<Box<dyn Observer>> = vec![Box::new(results), view];
-        let fio = match self.output_format {
-            OutputFormat::Table => None,
-            format => Some(FioJson::new(&plan, format == OutputFormat::FioJsonPlus)),
-        };
-        let figures = RunMetrics::of(&experiment, &plan);
-        let page = figures.clone();
-        let server = metrics::serve(listener, output, move || page.page())?;
-        observers.extend(server.is_some().then(|| Box::new(figures) as Box<dyn Observer>));
-        observers.extend(fio.clone().map(|fio| Box::new(fio) as Box<dyn Observer>));
-        // Begun last and ended first.
-        hooks.extend(faults.map(|faults| Box::new(faults) as Box<dyn RunHook>));
-        let company = Company { observers, hooks };
-        let study = Study::of_plan(plan, experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
-        let result = study.run(stop);
-        drop((watching, server));
-        write_page(&folder, output);
-        let summary = result.map_err(unfinished)?;
-        for role in &roles {
-            role.stop().map_err(Failure::failed)?;
-        }
+        let (summary, fio) = live::shown(live, carry_out)?;
         print(&summary, fio, &folder, output)?;
         match &summary.trouble {
             None => Ok(()),
@@ -188,6 +164,178 @@ impl Subcommand for Run {
                 .advise(format!("the finished runs are in {}", folder.display()))),
         }
     }
+}
+
+/// An experiment whose lab, if it has one, was entered, and whose page is open.
+struct Entered<'a> {
+    experiment: Experiment,
+    text: String,
+    plan: Plan,
+    folder: &'a Path,
+    ground: Ground<'a>,
+    format: OutputFormat,
+}
+
+impl Entered<'_> {
+    /// Opens the targets, makes the runs, and writes the results and their report; `ending` gets what the page says at the end.
+    ///
+    /// # Errors
+    /// It could not begin, or its results are not complete for a reason that they do not have themselves.
+    // Long because it is one list of what is made ready, in the order in which each needs what came before.
+    fn carry_out(
+        self,
+        metrics: Option<TcpListener>,
+        live: Option<&live::Served>,
+        ending: &mut LiveEnding,
+        output: &Output,
+    ) -> Result<(Summary, Option<FioJson>), Failure> {
+        let Entered { experiment, text, mut plan, folder, ground, format } = self;
+        let lab = ground.lab;
+        experiment.link_warnings().into_iter().for_each(|warning| output.note(warning));
+        // Only what is written is opened for writing.
+        plan.find_written().map_err(Failure::usage)?;
+        // Through what is in the wire targets are opened.
+        reach(&plan, &experiment.reached_hosts(), lab, output)?;
+        let bridges = bridges(&experiment, &plan, output)?;
+        let opened = open(&experiment, &plan, ground, output)?;
+        let Opened { mut targets, roles, roles_by_target, services } = opened;
+        let services_by_name = services.as_ref().map(Services::by_name).unwrap_or_default();
+        // What does not fit is refused before there is a folder for results.
+        run_check::fit_opened(&plan, &targets)?;
+        let fleet = plan.fleet.as_ref();
+        let faults = match experiment.fault.is_empty() {
+            true => None,
+            false => Some(
+                FaultSchedule::new(
+                    &experiment,
+                    &mut targets,
+                    &roles_by_target,
+                    &services_by_name,
+                    lab,
+                    fleet,
+                )
+                .map_err(Failure::usage)?,
+            ),
+        };
+        std::fs::create_dir_all(folder)
+            .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
+        let watch = Watch::default();
+        let mut hooks = RunHooks::new();
+        let links = || experiment.points().into_iter().map(|point| point.links).collect();
+        hooks.extend(lab.map(|lab| brunt_study::lab::hook(lab, links())));
+        if !roles.is_empty() {
+            hooks.push(Box::new(Roles::new(roles.clone(), &watch)));
+        }
+        hooks.extend(bridges.map(|bridges| Box::new(bridges) as Box<dyn RunHook>));
+        hooks.push(Box::new(NoiseWatch::default()));
+        let (probing, watching) = probing(&experiment, &plan, lab, &watch)?;
+        hooks.extend(probing);
+        let results = Results::create(folder, &text)
+            .map_err(|error| Failure::failed(format!("cannot write the results: {error}")))?;
+        let view = dashboard::of(&experiment.name, &plan, output, live);
+        let mut observers: Vec<Box<dyn Observer>> = vec![Box::new(results), view];
+        let fio = match format {
+            OutputFormat::Table => None,
+            format => Some(FioJson::new(&plan, format == OutputFormat::FioJsonPlus)),
+        };
+        let figures = RunMetrics::of(&experiment, &plan);
+        let page = figures.clone();
+        let server = metrics::serve(metrics, output, move || page.page())?;
+        observers.extend(server.is_some().then(|| Box::new(figures) as Box<dyn Observer>));
+        observers.extend(live.map(|live| live.page().observer()));
+        observers.extend(fio.clone().map(|fio| Box::new(fio) as Box<dyn Observer>));
+        // Begun last and ended first.
+        hooks.extend(faults.map(|faults| Box::new(faults) as Box<dyn RunHook>));
+        let company = Company { observers, hooks };
+        let version = env!("CARGO_PKG_VERSION");
+        let study = Study::of_plan(plan, experiment, targets, version, folder, company);
+        let result = study.run(output.interrupt_flag());
+        drop((watching, server));
+        // Of what is on disk, whatever ended the experiment.
+        ending.report = write_page(folder, output);
+        let summary = result.map_err(unfinished)?;
+        ending.trouble.clone_from(&summary.trouble);
+        for role in &roles {
+            role.stop().map_err(Failure::failed)?;
+        }
+        drop(services);
+        Ok((summary, fio))
+    }
+}
+
+/// Enters the lab of an experiment that has one, and listens outside it where the run is watched. If the experiment has
+/// services, there is a folder for their files.
+pub(super) fn enter(
+    experiment: &Experiment,
+    hosts: &Hosts,
+    at: WatchedAt,
+) -> Result<(Option<BuiltLab>, WatchSockets, Option<ServiceFolder>), Failure> {
+    let Some(entry) = &experiment.lab else {
+        let scratch = (!experiment.services.is_empty()).then(lab::scratch).transpose()?;
+        return Ok((None, WatchSockets::listen(at)?, scratch));
+    };
+    let (lab, sockets, scratch) = lab::enter_watched(experiment, entry, hosts, at)?;
+    Ok((Some(lab), sockets, scratch))
+}
+
+/// What goes along with each run.
+type RunHooks = Vec<Box<dyn RunHook>>;
+
+/// What samples this machine, its lab's hosts and other hosts during runs, and what has the lab's hosts watched.
+fn probing(
+    experiment: &Experiment,
+    plan: &Plan,
+    lab: Option<&BuiltLab>,
+    watch: &Watch,
+) -> Result<(RunHooks, Vec<Watching>), Failure> {
+    let (mut hooks, mut watching) = (RunHooks::new(), Vec::new());
+    let probes = &experiment.probes;
+    if !probes.is_on() {
+        return Ok((hooks, watching));
+    }
+    let prober = match lab {
+        None => Prober::new(probes, watch),
+        Some(lab) => {
+            watching = lab.watched(watch).map_err(Failure::failed)?;
+            let agents = plan.fleet.iter().map(|fleet| LabAgents::new(Arc::clone(fleet), watch));
+            hooks.extend(agents.map(|agents| Box::new(agents) as Box<dyn RunHook>));
+            Prober::in_lab(probes, watch)
+        }
+    };
+    hooks.push(Box::new(Probing::new(prober)));
+    let others = experiment.probed_hosts();
+    if let Some(fleet) = plan.fleet.clone().filter(|_| !others.is_empty()) {
+        hooks.push(Box::new(HostProbing::new(fleet, probes, others)));
+    }
+    Ok((hooks, watching))
+}
+
+/// Has other hosts in the wire forward, until what is returned is dropped.
+pub(super) fn bridges(
+    experiment: &Experiment,
+    plan: &Plan,
+    output: &Output,
+) -> Result<Option<HostBridges>, Failure> {
+    let wanted = experiment.bridges();
+    let Some(fleet) = plan.fleet.as_ref().filter(|_| !wanted.is_empty()) else { return Ok(None) };
+    let bridges = HostBridges::start(fleet, wanted, experiment.seed).map_err(Failure::failed)?;
+    bridges.notes().iter().for_each(|note| output.note(note));
+    Ok(Some(bridges))
+}
+
+/// Reaches hosts that have more to do than workloads: those are reached when their target is opened.
+/// Those of the lab can be reached from now on.
+pub(super) fn reach(plan: &Plan, hosts: &[String], lab: Option<&BuiltLab>, output: &Output) -> Done {
+    if let (Some(fleet), Some(lab)) = (&plan.fleet, lab) {
+        fleet.lab_stands(lab.hosts().to_vec());
+    }
+    if let Some(fleet) = plan.fleet.as_ref().filter(|_| !hosts.is_empty()) {
+        let reached = fleet.connect(hosts, Lane::default(), output.interrupt_flag());
+        if !reached.map_err(Failure::failed)? {
+            return Err(Failure::failed("interrupted while hosts were being reached"));
+        }
+    }
+    Ok(())
 }
 
 /// What an error that ended a study means for the exit status.
@@ -200,28 +348,89 @@ fn unfinished(error: StudyError) -> Failure {
     }
 }
 
+/// Where in the folder of results the logs of services are.
+const SERVICE_LOGS: &str = "services";
+
+/// Where the roles of an experiment play.
+pub(super) struct Ground<'a> {
+    pub hosts: &'a Hosts,
+    pub lab: Option<&'a BuiltLab>,
+    /// For the files of services; there if there are any.
+    pub scratch: Option<ServiceFolder>,
+    /// For what services say.
+    pub logs: PathBuf,
+}
+
+impl<'a> Ground<'a> {
+    /// Of what has no results: what services say goes with their files.
+    pub fn without_results(
+        hosts: &'a Hosts,
+        lab: Option<&'a BuiltLab>,
+        scratch: Option<ServiceFolder>,
+    ) -> Ground<'a> {
+        // No service has a folder of this name: none begins with a dot.
+        let logs = scratch.as_ref().map_or_else(PathBuf::new, |scratch| scratch.path().join(".logs"));
+        Ground { hosts, lab, scratch, logs }
+    }
+}
+
 /// The targets of an experiment, and the processes that serve some of them.
 pub(super) struct Opened {
     pub targets: BTreeMap<String, Arc<dyn Backend>>,
+    /// Of targets and services, in the order in which they are stopped.
     pub roles: Vec<Arc<dyn Role>>,
     pub roles_by_target: BTreeMap<String, Arc<dyn Role>>,
+    pub services: Option<Services>,
 }
 
-/// Starts what is served and opens all targets; refuses those that hold something that would be overwritten.
+/// Starts the services of an experiment that has some.
+pub(super) fn start_services(
+    experiment: &Experiment,
+    ground: Ground<'_>,
+    output: &Output,
+) -> Result<Option<Services>, Failure> {
+    let Ground { hosts, lab, scratch, logs } = ground;
+    let Some(scratch) = scratch else { return Ok(None) };
+    let started = Services::start(experiment, hosts, lab, scratch, &logs, output.interrupt_flag());
+    started.map(Some).map_err(|error| {
+        let failure = Failure::failed(&error);
+        error.advice().into_iter().fold(failure, Failure::advise)
+    })
+}
+
+/// Starts services and what is served, and opens all targets of this machine; refuses those that hold something that
+/// would be overwritten. Other hosts open theirs themselves, and are told where what is served listens.
 pub(super) fn open(
     experiment: &Experiment,
     plan: &Plan,
-    hosts: &Hosts,
-    lab: Option<&BuiltLab>,
+    ground: Ground<'_>,
     output: &Output,
 ) -> Result<Opened, Failure> {
-    let mut opened = Opened { targets: BTreeMap::new(), roles: Vec::new(), roles_by_target: BTreeMap::new() };
-    for name in experiment.targets.keys() {
+    let (hosts, lab) = (ground.hosts, ground.lab);
+    let services = start_services(experiment, ground, output)?;
+    let (targets, roles_by_target) = Default::default();
+    let mut opened = Opened { targets, roles: Vec::new(), roles_by_target, services };
+    for (name, target) in &experiment.targets {
+        let is_elsewhere = plan.is_elsewhere(name);
+        // Others find out now where it is.
+        let is_known_now = target.serve.is_some() || target.is_of_service();
+        if is_elsewhere && !is_known_now {
+            continue;
+        }
         let written = plan.written.iter().find(|(written, _, _)| written == name);
-        let (url, role) = serve(experiment, name, hosts, lab)?;
+        let (mut url, role) = serve(experiment, name, hosts, lab, plan.fleet.as_ref())?;
+        if let Some(services) = &opened.services {
+            url = services.filled(&url);
+        }
+        if let Some(fleet) = plan.fleet.as_ref().filter(|_| is_known_now) {
+            fleet.served(name).listens(url.clone());
+        }
         if let Some(role) = role {
             opened.roles_by_target.insert(name.clone(), Arc::clone(&role));
             opened.roles.push(role);
+        }
+        if is_elsewhere {
+            continue;
         }
         let backend = devices::open(&url, written.is_none())?;
         if let Some((_, url, allowed)) = written {
@@ -233,12 +442,13 @@ pub(super) fn open(
         }
         opened.targets.insert(name.clone(), backend);
     }
+    opened.roles.extend(opened.services.iter().flat_map(Services::roles));
     Ok(opened)
 }
 
-/// Writes the report of what is on disk, whatever ended the experiment.
-fn write_page(folder: &Path, output: &Output) {
-    let page = folder.join(report::FILE_NAME);
+/// Writes the report of what is on disk, whatever ended the experiment; where it is.
+fn write_page(folder: &Path, output: &Output) -> Option<String> {
+    let page = folder.join(brunt_report::experiment::FILE_NAME);
     let made = Summary::read(folder)
         .map_err(std::io::Error::other)
         .and_then(|summary| report::write(&summary, folder, &page));
@@ -246,6 +456,7 @@ fn write_page(folder: &Path, output: &Output) {
         Ok(_) => output.note(format_args!("report in {}", page.display())),
         Err(error) => output.note(format_args!("no report: {}: {error}", page.display())),
     }
+    made.is_ok().then(|| page.display().to_string())
 }
 
 /// Prints the figures, as a table or as fio does.
@@ -267,16 +478,21 @@ fn print(summary: &Summary, fio: Option<FioJson>, folder: &Path, output: &Output
 
 /// An experiment and its text: what is kept with the results, whole where it includes other files.
 pub(super) fn read(file: &Path) -> Result<(Experiment, String), Failure> {
+    read_as(file, file)
+}
+
+/// The same, of a text that counts as that of the file `name`.
+fn read_as(file: &Path, name: &Path) -> Result<(Experiment, String), Failure> {
     let path = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
-    match Experiment::parse(&path, &text) {
-        Ok(experiment) if experiment.include.is_some() => {
-            let text = experiment.written_out();
-            Ok((experiment, text))
-        }
-        Ok(experiment) => Ok((experiment, text)),
-        Err(error) => Err(error.into()),
-    }
+    whole(&name.display().to_string(), text).map_err(Failure::from)
+}
+
+/// An experiment of this text, and its text, whole where it includes other files.
+pub(super) fn whole(name: &str, text: String) -> Result<(Experiment, String), Box<FileError>> {
+    let experiment = Experiment::parse(name, &text)?;
+    let text = if experiment.include.is_some() { experiment.written_out() } else { text };
+    Ok((experiment, text))
 }
 
 /// Beside the experiment, without touching earlier results.
@@ -295,14 +511,30 @@ pub(super) fn serve(
     name: &str,
     hosts: &Hosts,
     lab: Option<&BuiltLab>,
+    fleet: Option<&Arc<Fleet>>,
 ) -> Result<(String, Option<Arc<dyn Role>>), Failure> {
     let target = &experiment.targets[name];
-    let Some(kind) = target.role() else { return Ok((experiment.url_of(target, None), None)) };
+    let (Some(kind), Some(serve)) = (target.role(), &target.serve) else {
+        return Ok((experiment.url_of(target, None), None));
+    };
     let host = target.host.clone().unwrap_or_else(HostName::local);
-    let launcher = hosts.find(&host).map_err(Failure::usage)?.launcher(lab).map_err(Failure::failed)?;
-    let further = experiment.serving_arguments();
-    let role = role::start(name, kind.as_ref(), further, launcher).map_err(|error| {
+    let known = hosts.find(&host).map_err(Failure::usage)?;
+    let is_far = experiment.served_elsewhere().iter().any(|(served, _)| served == name);
+    let role = match fleet.filter(|_| is_far) {
+        Some(fleet) => {
+            let address = known.serving_address().map_err(Failure::usage)?;
+            let at = ServingHost { name: host, address, fleet: Arc::clone(fleet) };
+            role::start_elsewhere(name, serve, experiment.serving_congestion(), &at)
+        }
+        None => {
+            let launcher = known.launcher(lab).map_err(Failure::failed)?;
+            role::start(name, kind.as_ref(), experiment.serving_arguments(), launcher)
+        }
+    };
+    let role = role.map_err(|error| {
         Failure::failed(format!("target {error}")).advise(format!("see what [targets.{name}] serves"))
     })?;
-    Ok((experiment.url_of(target, Some(role.address())), Some(role)))
+    let url = experiment.url_of(target, Some(role.address()));
+    let url = role.login().map_or_else(|| url.clone(), |login| login.put_into(&url));
+    Ok((url, Some(role)))
 }

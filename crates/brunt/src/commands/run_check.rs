@@ -13,6 +13,7 @@ use std::sync::Arc;
 use brunt_block::backends::join::JoinedBackend;
 use brunt_block::{Backend, DeviceInfo, OpenError, foresee_url_with};
 use brunt_load::LoadError;
+use brunt_load::load::LoadTarget;
 use brunt_load::replay::ReplayLoad;
 use brunt_result::summary;
 use brunt_study::experiment::{Experiment, Plan, Point, Target};
@@ -22,21 +23,22 @@ use serde_json::json;
 
 use super::{run, target};
 use crate::cli::{Done, Failure, Output};
-use crate::{devices, lab};
+use crate::devices;
+use crate::lab::WatchedAt;
 
 /// What `--check` may do to find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Check {
     /// Open no targets
     Closed,
-    /// Build the lab, start served targets, open every target, then close them again
+    /// Build the lab, start services and served targets, open every target, on other hosts too, then close them again
     Open,
 }
 
 /// Says what a run would do, and refuses what cannot be run.
 pub(super) fn check(
     experiment: &Experiment,
-    plan: &Plan,
+    plan: &mut Plan,
     how: Check,
     folder: &Path,
     output: &Output,
@@ -44,15 +46,23 @@ pub(super) fn check(
     experiment.link_warnings().into_iter().for_each(|warning| output.note(warning));
     match how {
         Check::Closed => {
-            let infos = foreseen(experiment, output)?;
-            fit(plan, &infos.iter().map(|(name, info)| (name.as_str(), info)).collect())?;
+            let notes = check_closed(experiment, plan, Traces::Read)?;
+            notes.into_iter().for_each(|note| output.note(note));
+            // Perhaps a trace is on the machine that the experiment is for.
+            if let Err(error) = plan.find_written() {
+                output.note(error);
+            }
         }
         Check::Open => {
             let hosts = experiment.hosts().map_err(Failure::usage)?;
-            let enter = |entry| lab::enter(experiment, entry, &hosts);
-            let lab = experiment.lab.as_ref().map(enter).transpose()?;
-            let opened = run::open(experiment, plan, &hosts, lab.as_ref(), output)?;
+            let (lab, _, scratch) = run::enter(experiment, &hosts, WatchedAt::default())?;
+            plan.find_written().map_err(Failure::usage)?;
+            run::reach(plan, &experiment.reached_hosts(), lab.as_ref(), output)?;
+            let _bridges = run::bridges(experiment, plan, output)?;
+            let ground = run::Ground::without_results(&hosts, lab.as_ref(), scratch);
+            let opened = run::open(experiment, plan, ground, output)?;
             fit_opened(plan, &opened.targets)?;
+            open_elsewhere(plan, output)?;
             for role in &opened.roles {
                 role.stop().map_err(Failure::failed)?;
             }
@@ -78,16 +88,47 @@ pub(super) fn check(
     Ok(())
 }
 
-/// What the targets' devices will be, of those of which that is known.
-fn foreseen(experiment: &Experiment, output: &Output) -> Result<BTreeMap<String, DeviceInfo>, Failure> {
-    let mut infos = BTreeMap::new();
-    for (name, target) in &experiment.targets {
+/// Whether traces are read to find out whether they fit, which takes as long as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Traces {
+    /// They are.
+    Read,
+    /// A run finds out.
+    Leave,
+}
+
+/// Refuses what cannot be run, as far as that is known without opening anything; what whoever runs it should know.
+pub(super) fn check_closed(
+    experiment: &Experiment,
+    plan: &Plan,
+    traces: Traces,
+) -> Result<Vec<String>, Failure> {
+    let (infos, notes) = foreseen(experiment, plan)?;
+    fit(plan, &infos.iter().map(|(name, info)| (name.as_str(), info)).collect(), traces)?;
+    Ok(notes)
+}
+
+/// What the targets' devices will be, of those of which that is known, and why it is not of others.
+fn foreseen(
+    experiment: &Experiment,
+    plan: &Plan,
+) -> Result<(BTreeMap<String, DeviceInfo>, Vec<String>), Failure> {
+    let (mut infos, mut notes) = (BTreeMap::new(), Vec::new());
+    let served_elsewhere = experiment.served_elsewhere();
+    for (name, target) in experiment.targets.iter().filter(|(_, target)| !target.is_of_service()) {
+        // Devices are of the host that opens them, which for a served target is the one that serves it.
+        let elsewhere = match target.serve {
+            Some(_) => served_elsewhere.iter().any(|(served, _)| served == name),
+            None => plan.is_elsewhere(name),
+        };
         for url in urls(target)? {
-            let found = match foresee_url_with(&url, brunt_iscsi::BACKENDS) {
+            let found = match foresee_url_with(&url, &crate::devices::BACKENDS) {
                 Ok(found) => found,
+                // Paths are of the hosts that open it.
+                Err(OpenError::Os { .. }) if elsewhere => continue,
                 // Perhaps it is on the machine that the experiment is for.
                 Err(OpenError::Os { source, path, .. }) if source.kind() == ErrorKind::NotFound => {
-                    output.note(format_args!("{name}: {} does not exist on this machine", path.display()));
+                    notes.push(format!("{name}: {} does not exist on this machine", path.display()));
                     continue;
                 }
                 Err(error) => {
@@ -95,14 +136,24 @@ fn foreseen(experiment: &Experiment, output: &Output) -> Result<BTreeMap<String,
                 }
             };
             // Of several LUNs the one that is measured.
-            if let Some(info) = found
+            if let Some(info) = found.filter(|_| !elsewhere)
                 && target_url(target)?.as_deref() == Some(url.as_str())
             {
                 infos.insert(name.clone(), info);
             }
         }
     }
-    Ok(infos)
+    Ok((infos, notes))
+}
+
+/// Has other hosts open what their workloads need, as before a run.
+fn open_elsewhere(plan: &Plan, output: &Output) -> Done {
+    for point in plan.points.iter().filter(|point| !point.hosts().is_empty()) {
+        let notes = point.load.open(&LoadTarget::default(), output.interrupt_flag());
+        let notes = notes.map_err(|error| Failure::failed(format!("{}: {error}", point.label)))?;
+        notes.into_iter().for_each(|note| output.note(note));
+    }
+    Ok(())
 }
 
 /// All that a target opens: its URL, or those of the LUNs that are served.
@@ -124,12 +175,14 @@ fn target_url(target: &Target) -> Result<Option<String>, Failure> {
 
 /// Whether the workloads of all points fit the targets that were opened for them.
 pub(super) fn fit_opened(plan: &Plan, targets: &BTreeMap<String, Arc<dyn Backend>>) -> Done {
-    fit(plan, &targets.iter().map(|(name, backend)| (name.as_str(), backend.info())).collect())
+    let infos = targets.iter().map(|(name, backend)| (name.as_str(), backend.info())).collect();
+    fit(plan, &infos, Traces::Read)
 }
 
-/// Whether the workloads of all points fit the devices of these targets. Traces are read for that.
-fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>) -> Done {
-    for point in &plan.points {
+/// Whether the workloads of all points fit the devices of these targets.
+fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, traces: Traces) -> Done {
+    // Other hosts say themselves what does not fit there.
+    for point in plan.points.iter().filter(|point| point.hosts().is_empty()) {
         let wrong = |error: &dyn Display| Failure::usage(format!("{}: {error}", point.label));
         // Several targets of one replay are driven as one device.
         let replayed = point.load.any().is::<ReplayLoad>() && point.targets.len() > 1;
@@ -139,7 +192,9 @@ fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>) -> Done {
             JoinedBackend::check(&joined).map_err(|error| wrong(&LoadError::Join(error)))?;
         }
         for (name, info) in infos.iter().filter(|(name, _)| point.is_on(name)) {
-            if let Some(replay) = point.load.any().downcast_ref::<ReplayLoad>() {
+            if let Some(replay) = point.load.any().downcast_ref::<ReplayLoad>()
+                && traces == Traces::Read
+            {
                 replay.check_target(info, name).map_err(|error| wrong(&error))?;
             }
             if let Some(workload) = Point::workload(point) {

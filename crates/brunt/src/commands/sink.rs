@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use brunt_block::backends::tcp::{SinkConfig, SinkListener, TcpSink as Server};
+use brunt_block::backends::tcp::{self, SinkConfig, TcpSink as Server};
+use brunt_block::reception::ReceptionListener;
 use brunt_block::socket::SocketOptions;
 use brunt_core::units::format_size;
 use serde_json::json;
@@ -52,10 +53,10 @@ impl super::Subcommand for Sink {
 
     fn run(self, output: &Output) -> Done {
         self.role.bind()?;
-        let portal = address(&self.portal).map_err(|failure| failure.prefixed("--portal "))?;
+        let portal = address(&self.portal, tcp::PORT).map_err(|failure| failure.prefixed("--portal "))?;
         let listener = {
             let output = output.clone();
-            SinkListener::new(move |what| output.note(what))
+            ReceptionListener::new(move |what| output.note(what))
         };
         let sockets = SocketOptions { no_delay: !self.delay, ..self.sockets.options() };
         let config =

@@ -3,8 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use brunt_core::units::format_size;
+use brunt_core::units::{counted, format_size};
 use brunt_load::block::audit::{Audit, audit, journals_in};
+use brunt_load::block::journals::{MissingJournal, missing_in};
 use serde_json::json;
 
 use super::Subcommand;
@@ -19,6 +20,9 @@ use crate::devices;
 /// An acknowledged write must survive if the device has no volatile write cache, if the write bypassed it (FUA), or if
 /// the same worker sent a flush afterwards and the flush was acknowledged. Exit status 1 if such a write is lost. A
 /// write-back cache may lose the others: they are reported separately and do not change the exit status.
+///
+/// Journals of workers on other hosts arrive after the run. If some are missing, for example because a host was lost, the
+/// output names their workers, and exit status 1 says that not all writes could be checked.
 #[derive(clap::Args)]
 pub struct Verify {
     /// Folder with the journals of one run (worker-0.journal, worker-1.journal, …)
@@ -36,7 +40,8 @@ impl Subcommand for Verify {
 
     fn run(self, output: &Output) -> Done {
         let journals = journals_in(&self.journals).map_err(Failure::usage)?;
-        if journals.is_empty() {
+        let missing = missing_in(&self.journals).map_err(Failure::usage)?;
+        if journals.is_empty() && missing.is_empty() {
             let advice = match a_run_in(&self.journals) {
                 Some(run) => format!("give the folder of one run, such as {}", run.display()),
                 None => "give the folder of one run, such as FOLDER/run-0".to_string(),
@@ -72,12 +77,20 @@ impl Subcommand for Verify {
                 verdict.lost_unflushed
             ));
         }
-        output.object(&json(&verdict));
-        match verdict.lost {
-            0 => Ok(()),
-            lost => Err(Failure::failed(format!("{lost} blocks are lost that had to be stable")).advise(
-                "look whether the storage ignores flushes or FUA, or says that it has no write cache",
-            )),
+        for MissingJournal { worker, why } in &missing {
+            output.note(format_args!("the journal of worker {worker} is missing: {why}"));
+        }
+        output.object(&json(&verdict, &missing));
+        match (verdict.lost, missing.len()) {
+            (0, 0) => Ok(()),
+            (0, missing) => {
+                let what = format!("what {} wrote was not checked", counted(missing, "worker"));
+                Err(Failure::failed(what).advise("measure again with hosts that stay up to the end"))
+            }
+            (lost, _) => Err(Failure::failed(format!("{lost} blocks are lost that had to be stable"))
+                .advise(
+                    "check whether the storage ignores flushes or FUA, or claims that it has no write cache",
+                )),
         }
     }
 }
@@ -90,7 +103,7 @@ fn a_run_in(folder: &Path) -> Option<PathBuf> {
     runs.max_by_key(|run| run.metadata().and_then(|metadata| metadata.modified()).ok())
 }
 
-fn json(verdict: &Audit) -> serde_json::Value {
+fn json(verdict: &Audit, missing: &[MissingJournal]) -> serde_json::Value {
     let extents = verdict.extents.iter().map(|lost| {
         json!({
             "offset_bytes": lost.offset,
@@ -107,5 +120,6 @@ fn json(verdict: &Audit) -> serde_json::Value {
         "unacknowledged_gone": verdict.unacknowledged_gone,
         "lost_extents": extents.collect::<Vec<_>>(),
         "lost_extents_count": verdict.extents_count,
+        "missing_journals": missing.iter().map(|one| json!({ "worker": one.worker, "why": one.why })).collect::<Vec<_>>(),
     })
 }

@@ -45,7 +45,7 @@ impl Look {
 }
 
 #[derive(Clone, Copy)]
-enum Paint {
+pub(super) enum Paint {
     Bold,
     Dim,
     Green,
@@ -53,20 +53,26 @@ enum Paint {
 }
 
 /// A line under construction: what is beyond the width is cut.
-struct Line<'a> {
+pub(super) struct Line<'a> {
     look: &'a Look,
-    text: String,
-    room: usize,
+    pub(super) text: String,
+    pub(super) room: usize,
 }
 
-impl Line<'_> {
-    fn put(&mut self, text: &str) {
+impl<'a> Line<'a> {
+    /// Of nothing yet, for this terminal.
+    pub(super) fn new(look: &'a Look) -> Line<'a> {
+        let room = usize::from(look.columns).clamp(COLUMNS_MIN, COLUMNS_MAX) - 1;
+        Line { look, text: String::new(), room }
+    }
+
+    pub(super) fn put(&mut self, text: &str) {
         let fits: String = text.chars().filter(|letter| !letter.is_control()).take(self.room).collect();
         self.room -= fits.chars().count();
         self.text += &fits;
     }
 
-    fn paint(&mut self, paint: Paint, text: &str) {
+    pub(super) fn paint(&mut self, paint: Paint, text: &str) {
         if !self.look.colours {
             return self.put(text);
         }
@@ -83,34 +89,50 @@ impl Line<'_> {
 
 /// The experiment as it stands at `now`.
 pub fn draw(state: &State, now: Nanos, look: &Look) -> Vec<String> {
-    let width = usize::from(look.columns).clamp(COLUMNS_MIN, COLUMNS_MAX) - 1;
-    let line = || Line { look, text: String::new(), room: width };
-    let mut lines = Vec::new();
+    let line = || Line::new(look);
+    let mut lines = head(state, now, look);
+    lines.extend(rates(state, line));
+    lines.push(troubles(state, look));
+    if !state.faults.is_empty() {
+        let mut faults = line();
+        let names: Vec<&str> = state.faults.values().map(String::as_str).collect();
+        faults.paint(Paint::Red, &format!("under {}", names.join(", ")));
+        lines.push(faults);
+    }
+    lines.push(help(look));
+    lines.into_iter().map(|line| line.text).collect()
+}
 
-    let mut head = line();
+/// What it is, and how far.
+pub(super) fn head<'a>(state: &State, now: Nanos, look: &'a Look) -> Vec<Line<'a>> {
+    let mut lines = Vec::new();
+    let mut head = Line::new(look);
     head.paint(Paint::Bold, &state.name);
     let place = (state.done + 1).min(state.runs);
     head.put(&format!("  run {place} of {}", state.runs));
     lines.push(head);
     if let Some(run) = &state.run {
-        let mut label = line();
+        let mut label = Line::new(look);
         label.put(&run.label);
         lines.push(label);
     }
-    let mut progress = line();
+    let mut progress = Line::new(look);
     let left = match state.left(now) {
         Some(left) => format!(" {} left", clock(left)),
         None => String::new(),
     };
     let share = state.progress(now);
     let after = format!(" {:>3.0}%  {}{left}", share * 100.0, clock(state.elapsed(now)));
-    bar(&mut progress, share, width.saturating_sub(after.len()).min(60));
+    let columns = progress.room.saturating_sub(after.len()).min(60);
+    bar(&mut progress, share, columns);
     progress.put(&after);
     lines.push(progress);
+    lines
+}
 
-    lines.extend(rates(state, line));
-
-    let mut troubles = line();
+/// What went wrong, and what it costs.
+pub(super) fn troubles<'a>(state: &State, look: &'a Look) -> Line<'a> {
+    let mut troubles = Line::new(look);
     let losses = state.losses();
     if losses.is_empty() {
         troubles.put("no errors");
@@ -125,17 +147,13 @@ pub fn draw(state: &State, now: Nanos, look: &Look) -> Vec<String> {
             troubles.put(&format!(" (ours {own:.2})"));
         }
     }
-    lines.push(troubles);
-    if !state.faults.is_empty() {
-        let mut faults = line();
-        let names: Vec<&str> = state.faults.values().map(String::as_str).collect();
-        faults.paint(Paint::Red, &format!("under {}", names.join(", ")));
-        lines.push(faults);
-    }
-    let mut help = line();
+    troubles
+}
+
+pub(super) fn help(look: &Look) -> Line<'_> {
+    let mut help = Line::new(look);
     help.paint(Paint::Dim, "Ctrl-C ends it and keeps what was measured");
-    lines.push(help);
-    lines.into_iter().map(|line| line.text).collect()
+    help
 }
 
 /// What the last second brought, each figure with its time line.
@@ -167,7 +185,13 @@ fn rates<'a>(state: &State, line: impl Fn() -> Line<'a>) -> Vec<Line<'a>> {
 }
 
 /// A figure with its name and its time line, as much of it as fits.
-fn row<'a>(mut line: Line<'a>, name: &str, figure: &str, history: &[f64], more_is_better: bool) -> Line<'a> {
+pub(super) fn row<'a>(
+    mut line: Line<'a>,
+    name: &str,
+    figure: &str,
+    history: &[f64],
+    more_is_better: bool,
+) -> Line<'a> {
     line.put(&format!("{name:<NAME$}"));
     line.paint(Paint::Bold, &format!("{figure:>FIGURE$}"));
     line.put("  ");
@@ -221,7 +245,7 @@ fn sparkline(values: &[f64], unicode: bool) -> String {
 }
 
 /// Three figures and a unit.
-fn micros(us: f64) -> String {
+pub(super) fn micros(us: f64) -> String {
     match us {
         us if us < 10.0 => format!("{us:.2} us"),
         us if us < 1e3 => format!("{us:.0} us"),
@@ -232,7 +256,7 @@ fn micros(us: f64) -> String {
 }
 
 /// `1:02:03`, `2:03`.
-fn clock(time: Duration) -> String {
+pub(super) fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }

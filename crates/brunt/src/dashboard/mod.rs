@@ -3,9 +3,11 @@
 //!
 //! The rule: neither workers nor the terminal are disturbed. Events only update a few numbers; drawing
 //! happens on a separate thread, at most ten times a second. The terminal's modes are not changed, so there
-//! is nothing to restore on exit.
+//! is nothing to restore on exit, however this program ends or is stopped: neither with `--dashboard`, which has as many
+//! lines as the terminal (`screen`).
 
 mod draw;
+mod screen;
 mod state;
 
 use std::io::{self, IsTerminal};
@@ -16,10 +18,13 @@ use std::time::Duration;
 use brunt_core::{Clock, Nanos};
 use brunt_study::experiment::Plan;
 use brunt_study::observe::{Event, JobEvent, Observer};
+use brunt_web::live::LivePage;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::Output;
+use crate::live::Served;
 use draw::{Look, draw};
+use screen::Screen;
 use state::State;
 
 /// Between two drawings.
@@ -29,13 +34,17 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Width of a terminal that does not say.
 const COLUMNS: u16 = 80;
 
-/// The view of an experiment that is about to run: an observer for it.
-pub fn of(name: &str, plan: &Plan, output: &Output) -> Box<dyn Observer> {
+/// Whether standard error is a terminal that can be drawn on: who cannot move the cursor gets lines.
+pub fn can_draw() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
+    io::stderr().is_terminal() && !is_dumb
+}
+
+/// The view of an experiment that is about to run: an observer for it. It shows a live page that is for the terminal, too.
+pub fn of(name: &str, plan: &Plan, output: &Output, live: Option<&Served>) -> Box<dyn Observer> {
     let state = State::new(name, plan, Clock::Monotonic.now());
-    // Who cannot move the cursor gets lines.
-    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
-    if io::stderr().is_terminal() && !dumb {
-        Box::new(Dashboard::new(state, output.clone()))
+    if can_draw() {
+        Box::new(Dashboard::new(state, output.clone(), live.and_then(Served::on_terminal)))
     } else {
         Box::new(Lines { state, output: output.clone(), said: Nanos(0) })
     }
@@ -77,17 +86,25 @@ struct Dashboard {
 
 struct Shared {
     state: Mutex<State>,
+    /// What fills the terminal.
+    screen: Option<Mutex<Screen>>,
     over: Mutex<bool>,
     ended: Condvar,
     bar: ProgressBar,
 }
 
 impl Dashboard {
-    fn new(state: State, output: Output) -> Dashboard {
+    fn new(state: State, output: Output, page: Option<&LivePage>) -> Dashboard {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(20));
         bar.set_style(ProgressStyle::with_template("{msg}").expect("the template is right"));
-        let shared = Shared { state: Mutex::new(state), over: Mutex::new(false), ended: Condvar::new(), bar };
-        let shared = Arc::new(shared);
+        let (state, screen) = (Mutex::new(state), page.map(|_| Mutex::default()));
+        let shared = Arc::new(Shared { state, screen, over: Mutex::new(false), ended: Condvar::new(), bar });
+        if let Some(page) = page {
+            let watcher = Arc::clone(&shared);
+            page.watch(Box::new(move |frame| {
+                watcher.screen.iter().for_each(|screen| lock(screen).take(frame));
+            }));
+        }
         output.set_above(Some(shared.bar.clone()));
         let thread = std::thread::Builder::new().name("dashboard".into());
         let drawn = Arc::clone(&shared);
@@ -133,8 +150,13 @@ impl Shared {
         let mut over = lock(&self.over);
         while !*over {
             let (rows, columns) = window();
-            let mut lines = draw(&lock(&self.state), Clock::Monotonic.now(), &Look::of_terminal(columns));
-            lines.truncate(usize::from(rows.saturating_sub(1)).max(1));
+            let (now, look) = (Clock::Monotonic.now(), Look::of_terminal(columns));
+            let room = usize::from(rows.saturating_sub(1)).max(1);
+            let mut lines = match &self.screen {
+                None => draw(&lock(&self.state), now, &look),
+                Some(screen) => lock(screen).draw(&lock(&self.state), now, &look, room),
+            };
+            lines.truncate(room);
             self.bar.set_message(lines.join("\n"));
             self.bar.tick();
             over = self.ended.wait_timeout(over, DRAW_EVERY).unwrap_or_else(PoisonError::into_inner).0;

@@ -1,32 +1,21 @@
-//! Metrics of what the program is doing, for Prometheus: the HTTP server that `capture`, `run`, `replay` and `target` share,
-//! and the text format (version 0.0.4). What is exported is written where it is known: [`run`] here, the others beside their
+//! Metrics of what the program is doing, for Prometheus: where `capture`, `run`, `replay` and `target` serve them, and the
+//! text format (version 0.0.4). What is exported is written where it is known: [`run`] here, the others beside their
 //! commands.
 //!
-//! The rule: whoever is measured never waits for whoever looks. The page is made when it is asked for, on the server's thread.
+//! The rule: whoever is measured never waits for whoever looks. `brunt_web::metrics` answers; the page is made when it is
+//! asked for, on a thread of the server's.
 
 pub mod histogram;
 pub mod run;
-mod server;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 
-pub use self::server::Server;
+use brunt_web::http::HttpServer;
+
 use crate::cli::{Failure, Output};
-
-/// Listens where metrics are to be served; nobody is answered before [`serve`]. `None` where nobody asked for it.
-///
-/// # Errors
-/// The address is taken or not this machine's.
-pub fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, Failure> {
-    let refused = |error, address| {
-        Failure::failed(format!("cannot serve metrics at {address}: {error}"))
-            .advise("write another address, or port 0 for a free one")
-    };
-    address.map(|address| TcpListener::bind(address).map_err(|error| refused(error, address))).transpose()
-}
 
 /// Serves what `page` makes, from a thread, and notes where.
 ///
@@ -36,10 +25,11 @@ pub fn serve(
     listener: Option<TcpListener>,
     output: &Output,
     page: impl Fn() -> String + Send + 'static,
-) -> Result<Option<Server>, Failure> {
+) -> Result<Option<HttpServer>, Failure> {
     let Some(listener) = listener else { return Ok(None) };
     let address = listener.local_addr().map_err(Failure::failed)?;
-    let server = Server::start(listener, page)?;
+    let server = brunt_web::metrics::serve(listener, page)
+        .map_err(|error| Failure::failed(format!("cannot serve metrics: {error}")))?;
     output.note(format_args!("metrics at http://{address}/metrics"));
     Ok(Some(server))
 }

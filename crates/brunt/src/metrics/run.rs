@@ -1,5 +1,5 @@
-//! Metrics of the run under way, for `brunt run` and `brunt replay`: an observer of an experiment's events, or the recorder of
-//! a single run. Counters are those of the run; they begin again with the next one, under its label.
+//! Metrics of the run under way, for `brunt run` and `brunt replay`: an observer of an experiment's events. Counters are those
+//! of the run; they begin again with the next one, under its label.
 //!
 //! The rule: an event changes numbers under a lock that a page holds for about a millisecond; nothing else is done with it.
 
@@ -8,8 +8,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use brunt_core::{Histogram, Nanos};
-use brunt_load::Recorder;
+use brunt_core::Histogram;
 use brunt_load::decisions::steady::SteadyState;
 use brunt_result::{Figures, Interval, OpFigures, RequestStatus, Stopped};
 use brunt_study::experiment::{Experiment, Plan};
@@ -143,16 +142,6 @@ impl Observer for RunMetrics {
     }
 }
 
-impl Recorder for RunMetrics {
-    fn interval(&mut self, interval: &Interval) {
-        self.lock().interval(interval);
-    }
-
-    fn starts(&mut self, _start: Nanos) {
-        self.lock().start();
-    }
-}
-
 impl RunState {
     fn begin(&mut self) {
         self.under_way = false;
@@ -225,8 +214,14 @@ impl RunState {
         }
         let (name, help) = ("brunt_runs_ended_total", "Runs that are over, by what ended them.");
         page.metric(name, MetricKind::Counter, help);
-        let kinds =
-            [Stopped::Done, Stopped::Steady, Stopped::NotSteady, Stopped::Interrupted, Stopped::DeviceGone];
+        let kinds = [
+            Stopped::Done,
+            Stopped::Steady,
+            Stopped::NotSteady,
+            Stopped::Interrupted,
+            Stopped::DeviceGone,
+            Stopped::HostLost,
+        ];
         for stopped in kinds {
             let count = self.ended.get(&stopped).copied().unwrap_or(0);
             page.sample(name, &[("stopped", stopped_name(stopped))], count);
@@ -307,5 +302,6 @@ fn stopped_name(stopped: Stopped) -> &'static str {
         Stopped::NotSteady => "not-steady",
         Stopped::Interrupted => "interrupted",
         Stopped::DeviceGone => "device-gone",
+        Stopped::HostLost => "host-lost",
     }
 }

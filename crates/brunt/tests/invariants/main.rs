@@ -55,6 +55,7 @@ fn brunt_block_knows_no_protocol() {
 fn unsafe_stands_in_the_modules_that_own_it() {
     check_unsafe("brunt-block", &["", "backends"], 4);
     check_unsafe("brunt-lab", &[""], 1);
+    check_unsafe("brunt-store", &["", "library", "rbd", "gluster"], 4);
 }
 
 /// Whether `unsafe` of a crate stands only in modules that the `lib.rs` or `mod.rs` of one of these folders allows it,
@@ -97,9 +98,9 @@ fn check_unsafe(name: &str, folders: &[&str], modules_min: usize) {
 /// Crates that need no `unsafe` forbid it.
 #[test]
 fn other_crates_forbid_unsafe() {
-    for name in
-        ["actors", "bench", "fio", "host", "iscsi", "lake", "load", "report", "result", "study", "wire"]
-    {
+    for name in [
+        "actors", "bench", "fio", "host", "iscsi", "lake", "load", "report", "result", "study", "web", "wire",
+    ] {
         let name = format!("brunt-{name}");
         let lib = std::fs::read_to_string(crates().join(&name).join("src/lib.rs")).unwrap();
         assert!(lib.contains("#![forbid(unsafe_code)]"), "{name}");
@@ -227,7 +228,13 @@ fn a_crate_knows_only_those_below_it() {
 
 #[test]
 fn a_library_has_one_crate_that_knows_it() {
-    for (library, owners) in [("parquet", &["brunt-lake"][..]), ("maud", &["brunt-report"]), ("tokio", &[])] {
+    for (library, owners) in [
+        ("parquet", &["brunt-lake"][..]),
+        ("maud", &["brunt-report"]),
+        ("axum", &["brunt-web"]),
+        ("hyper", &["brunt-web"]),
+        ("tokio", &["brunt-web"]),
+    ] {
         for (name, dependencies) in dependencies() {
             let knows = dependencies.iter().any(|other| other == library);
             assert!(!knows || owners.contains(&name.as_str()), "{name} depends on {library}");

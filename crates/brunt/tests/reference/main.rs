@@ -76,7 +76,10 @@ fn experiments() {
         "filesystems",
         "sweep",
         "hosts",
+        "on_host_failure",
+        "host_silence",
         "lab",
+        "services",
         "fault",
         "probes",
     ];
@@ -112,7 +115,7 @@ fn summary() {
     let example = serde_json::to_value(&read).expect("JSON");
     assert_eq!(example, serde_json::from_str::<Value>(&text).expect("JSON"), "keys that nobody reads");
     let head = std::fs::read_to_string(here.join("summary.md")).expect("the introduction");
-    let order = ["format", "brunt", "complete", "trouble", "experiment", "points"];
+    let order = ["format", "brunt", "complete", "trouble", "experiment", "points", "indexes"];
     let examples = [example];
     let reference =
         Reference { schema: &schema, examples: &examples, notation: Notation::Json, order: &order };

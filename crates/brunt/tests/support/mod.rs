@@ -3,9 +3,13 @@
 //! when it fails, and no port is fixed.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod agents;
 pub mod controlled;
 pub mod guest;
+pub mod hosts;
+pub mod live_events;
 pub mod pdml;
+pub mod pki;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -167,6 +171,16 @@ impl Drop for Target {
     }
 }
 
+/// A process that ends with its test, also when that fails.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Runs `command` to its end, at most `seconds` of a machine that is idle.
 ///
 /// # Panics
@@ -230,6 +244,26 @@ pub fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "{what}: not within {seconds} s");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// The processes whose environment has a variable like this.
+pub fn processes_with(is: impl Fn(&[u8]) -> bool) -> Vec<u32> {
+    // A process that is ended, but not waited for, has no environment any more.
+    let environment = |pid: u32| std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let has = |pid: &u32| environment(*pid).split(|byte| *byte == 0).any(&is);
+    processes().filter(has).collect()
+}
+
+/// All processes.
+pub fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The words of a process's command line; none of one that has gone.
+pub fn words_of(pid: u32) -> Vec<String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).split_terminator('\0').map(str::to_string).collect()
 }
 
 /// `brunt --json run` of an experiment's text, with its results in `folder`'s "results".

@@ -4,12 +4,13 @@
 //! The one rule: what the network may have lost is attempted again ([`crate::attempts`]), what the other side said is not.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::TcpConfig;
 use super::frame::{FrameKind, HEADER_BYTES, Header, TRANSFER_BYTES_MAX};
 use crate::attempts::{Attempted, GaveUp, in_attempts};
+use crate::dial;
 
 /// Why there is no connection to a sink.
 #[derive(Debug, thiserror::Error)]
@@ -64,10 +65,10 @@ pub(super) struct Connected {
 
 /// Connects within the configuration's timeout, in as many attempts as fit.
 pub(super) fn connect(config: &TcpConfig) -> Result<Connected, ConnectError> {
-    let addresses: Vec<SocketAddr> =
-        (config.host.as_str(), config.port).to_socket_addrs().map_err(ConnectError::Resolve)?.collect();
+    let deadline = Instant::now() + config.timeout;
+    let addresses = dial::resolve(&config.host, config.port, deadline).map_err(ConnectError::Resolve)?;
     let once = |time| attempt(config, &addresses, Instant::now() + time);
-    match in_attempts(config.timeout, ConnectError::is_transient, once) {
+    match in_attempts(dial::left(deadline), ConnectError::is_transient, once) {
         Ok(Attempted { value: socket, retries, trouble }) => Ok(Connected { socket, retries, trouble }),
         Err(GaveUp { last, attempts: 1, .. }) => Err(last),
         Err(GaveUp { last, attempts, time }) => {
@@ -82,19 +83,8 @@ fn attempt(
     deadline: Instant,
 ) -> Result<TcpStream, ConnectError> {
     let start = Instant::now();
-    let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-    let mut connected = None;
-    for address in addresses {
-        match TcpStream::connect_timeout(address, left()) {
-            Ok(socket) => {
-                connected = Some(socket);
-                break;
-            }
-            Err(error) => last = error,
-        }
-    }
-    let mut socket = connected.ok_or(ConnectError::Connect(last))?;
+    let left = || dial::left(deadline);
+    let mut socket = dial::tcp_to(addresses, deadline).map_err(ConnectError::Connect)?;
     config.sockets.apply(&socket).map_err(ConnectError::Socket)?;
     socket.set_write_timeout(Some(left())).map_err(ConnectError::Socket)?;
     socket.write_all(&Header::hello().encode()).map_err(ConnectError::Broken)?;

@@ -16,15 +16,14 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use brunt_core::units::parse_duration;
 use brunt_core::{Clock, Nanos};
 
-pub use sink::{SinkConfig, SinkListener, SinkStats, TcpSink};
+pub use sink::{SinkConfig, SinkStats, TcpSink};
 
 use self::connect::Connected;
 use self::frame::{FrameKind, HEADER_BYTES, Header, HeaderError, TRANSFER_BYTES_MAX};
 use super::in_range;
-use crate::open::{BackendEntry, Foreseen, OpenError, Opened, UrlOptions, bad_value};
+use crate::open::{BackendEntry, Foreseen, OpenError, Opened, UrlOptions, host_and_port};
 use crate::socket::SocketOptions;
 use crate::{
     Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Lent, Op, PayloadPlace, Request, Ring,
@@ -36,9 +35,6 @@ pub const PORT: u16 = 5260;
 /// Room for what is received and not placed, at both ends: many answers of 4 KiB at once, and it stays in
 /// the second-level cache.
 const RX_BYTES: usize = 256 << 10;
-/// A payload of which so much is still to come is received where it belongs; less is copied, which
-/// costs less than a separate receive.
-const PLACE_BYTES_MIN: usize = 16 << 10;
 /// Of connecting, attempts that fail included, and of one request, unless the URL says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections of one thread's device at most.
@@ -94,36 +90,14 @@ impl TcpConfig {
             ))
         };
         let rest = place.strip_prefix("//").ok_or_else(refuse)?.trim_end_matches('/');
-        let (host, port) = match rest.strip_prefix('[') {
-            Some(rest) => rest.split_once(']').ok_or_else(refuse)?,
-            None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
-        };
-        let port = match port.strip_prefix(':') {
-            Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(refuse)?,
-            None if port.is_empty() => PORT,
-            None => return Err(refuse()),
-        };
-        if host.is_empty() || host.contains('/') {
-            return Err(refuse());
-        }
+        let (host, port) =
+            host_and_port(rest, PORT).filter(|(host, _)| !host.contains('/')).ok_or_else(refuse)?;
         let block_bytes = options.block()?.unwrap_or(512);
         let size = options.take("size").unwrap_or_else(|| "1TiB".to_string());
-        let connections = match options.take("connections") {
-            None => 1,
-            Some(text) => match text.parse() {
-                Ok(count @ 1..=CONNECTIONS_MAX) => count,
-                _ => return Err(bad_value("connections", &text, "write a number from 1 to 16")),
-            },
-        };
-        let timeout = match options.take("timeout") {
-            None => TIMEOUT,
-            Some(text) => match parse_duration(&text)? {
-                time if time >= Duration::from_millis(1) => time,
-                _ => return Err(bad_value("timeout", &text, "write a time of at least 1ms")),
-            },
-        };
+        let connections = options.number("connections", 1, 1, CONNECTIONS_MAX.into())? as u32;
+        let timeout = options.time("timeout", TIMEOUT, Duration::from_millis(1))?;
         Ok(TcpConfig {
-            host: host.to_string(),
+            host,
             port,
             size_bytes: super::size_of(&size, block_bytes)?,
             block_bytes,
@@ -391,7 +365,7 @@ impl Link {
                 task.buf[..len].copy_from_slice(&bytes[HEADER_BYTES..HEADER_BYTES + len]);
                 stream.consume(HEADER_BYTES + len);
                 self.answered += 1;
-            } else if len - have >= PLACE_BYTES_MIN || HEADER_BYTES + len > stream.rx_capacity() {
+            } else if stream.wants_place(len - have, HEADER_BYTES + len) {
                 stream.consume(HEADER_BYTES);
                 stream.place(PayloadPlace::Buf(std::mem::take(&mut task.buf)), 0, len);
                 self.placing = true;

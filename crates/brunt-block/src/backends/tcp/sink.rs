@@ -4,21 +4,18 @@
 //! One thread and one ring per connection; all answers of a batch go out in one vectored call. The one rule:
 //! a peer can only use a bounded amount of memory and only break its own connection.
 
-use std::fmt;
-use std::io::{self, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
-use rustix::event::{PollFd, PollFlags, poll};
 
 use super::frame::{FrameKind, HEADER_BYTES, Header, HeaderError};
-use super::{PLACE_BYTES_MIN, RX_BYTES, TIMEOUT};
-use crate::socket::SocketOptions;
+use super::{RX_BYTES, TIMEOUT};
+use crate::reception::{Reception, ReceptionCounts, ReceptionDoor, ReceptionListener};
+use crate::socket::{Socket, SocketOptions};
 use crate::{PayloadPlace, Ring, RingConfig, Stream};
 
 /// A connection that has not said hello after this is closed. Longer than a client waits by default: after a lost
@@ -27,8 +24,6 @@ const HELLO_TIME: Duration = Duration::from_secs(60);
 const _: () = assert!(HELLO_TIME.as_secs() > TIMEOUT.as_secs(), "who loses packets is not hung up on");
 /// Answers queued, in bytes, beyond which no further request is looked at.
 const ANSWERS_BYTES_MAX: usize = 4 << 20;
-/// How long connections have to end when the sink does.
-const END_TIME: Duration = Duration::from_secs(5);
 
 /// How a sink is made.
 #[derive(Clone, Debug)]
@@ -40,7 +35,7 @@ pub struct SinkConfig {
     /// Connections at once; one more is closed, and counted.
     pub connections_max: usize,
     /// Is told of each connection that ended badly, in that connection's thread.
-    pub listener: SinkListener,
+    pub listener: ReceptionListener,
 }
 
 impl Default for SinkConfig {
@@ -49,27 +44,8 @@ impl Default for SinkConfig {
             portal: SocketAddr::from(([127, 0, 0, 1], 0)),
             sockets: SocketOptions::default(),
             connections_max: 256,
-            listener: SinkListener::default(),
+            listener: ReceptionListener::default(),
         }
-    }
-}
-
-/// Called with a line for people; the default hears nothing.
-#[derive(Clone, Default)]
-pub struct SinkListener(Option<Arc<Hear>>);
-
-type Hear = dyn Fn(&str) + Send + Sync;
-
-impl SinkListener {
-    /// Calls `hear`.
-    pub fn new(hear: impl Fn(&str) + Send + Sync + 'static) -> SinkListener {
-        SinkListener(Some(Arc::new(hear)))
-    }
-}
-
-impl fmt::Debug for SinkListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "SinkListener" } else { "no SinkListener" })
     }
 }
 
@@ -96,19 +72,11 @@ pub struct SinkStats {
 pub struct TcpSink {
     state: Arc<State>,
     address: SocketAddr,
-    acceptor: Option<JoinHandle<()>>,
-    wake: UnixStream,
+    reception: Reception,
 }
 
 struct State {
     config: SinkConfig,
-    stop: AtomicBool,
-    /// The sockets of connections under way, by number: shut down at the end.
-    live: Mutex<Vec<(u64, TcpStream)>>,
-    ended: Condvar,
-    connections: AtomicU64,
-    refused: AtomicU64,
-    broken: AtomicU64,
     requests: AtomicU64,
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
@@ -121,28 +89,22 @@ impl TcpSink {
     /// # Errors
     /// The address is taken or not ours.
     pub fn start(config: SinkConfig) -> io::Result<TcpSink> {
-        let listener = TcpListener::bind(config.portal)?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let (wake, woken) = UnixStream::pair()?;
+        let door = ReceptionDoor::tcp(config.portal)?;
+        let address = door.address()?.expect("a port has an address");
+        let connections_max = config.connections_max;
         let state = Arc::new(State {
             config,
-            stop: AtomicBool::new(false),
-            live: Mutex::default(),
-            ended: Condvar::new(),
-            connections: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            broken: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             system_calls: AtomicU64::new(0),
         });
-        let accepting = Arc::clone(&state);
-        let acceptor = std::thread::Builder::new()
-            .name("sink".into())
-            .spawn(move || accept(&accepting, &listener, &woken))?;
-        Ok(TcpSink { state, address, acceptor: Some(acceptor), wake })
+        let of_connection = Arc::clone(&state);
+        let listener = state.config.listener.clone();
+        let reception = Reception::open("sink", door, connections_max, listener, move |socket| {
+            serve(socket, &of_connection)
+        })?;
+        Ok(TcpSink { state, address, reception })
     }
 
     /// Where it listens.
@@ -154,10 +116,11 @@ impl TcpSink {
     pub fn stats(&self) -> SinkStats {
         let state = &self.state;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let ReceptionCounts { connections, refused, broken } = self.reception.counts();
         SinkStats {
-            connections: get(&state.connections),
-            refused: get(&state.refused),
-            broken: get(&state.broken),
+            connections,
+            refused,
+            broken,
             requests: get(&state.requests),
             received_bytes: get(&state.received_bytes),
             sent_bytes: get(&state.sent_bytes),
@@ -167,92 +130,8 @@ impl TcpSink {
 
     /// Closes everything; what it did.
     pub fn shutdown(mut self) -> SinkStats {
-        self.stop();
+        self.reception.close();
         self.stats()
-    }
-
-    fn stop(&mut self) {
-        let Some(acceptor) = self.acceptor.take() else { return };
-        self.state.stop.store(true, Ordering::Release);
-        // A full line wakes as well.
-        let _ = self.wake.write(&[1]);
-        let _ = acceptor.join();
-        let live = self.state.live();
-        for (_, socket) in live.iter() {
-            let _ = socket.shutdown(Shutdown::Both);
-        }
-        let _ = self.state.ended.wait_timeout_while(live, END_TIME, |live| !live.is_empty());
-    }
-}
-
-impl Drop for TcpSink {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-impl State {
-    fn live(&self) -> MutexGuard<'_, Vec<(u64, TcpStream)>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn accept(state: &Arc<State>, listener: &TcpListener, woken: &UnixStream) {
-    while !state.stop.load(Ordering::Acquire) {
-        let mut polled = [PollFd::new(listener, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
-        if poll(&mut polled, None).is_err() {
-            // EINTR, or ENOMEM in passing: look again, not at once.
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        match listener.accept() {
-            Ok((socket, _)) => admit(state, socket),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // Gone again before it was accepted, or no descriptor to be had: not at once.
-            Err(_) => std::thread::sleep(Duration::from_millis(10)),
-        }
-    }
-}
-
-/// Gives a connection its thread, if there is room for one more.
-fn admit(state: &Arc<State>, socket: TcpStream) {
-    let number = state.connections.load(Ordering::Relaxed);
-    let mut live = state.live();
-    let copy = match socket.try_clone() {
-        Ok(copy) if live.len() < state.config.connections_max => copy,
-        _ => {
-            state.refused.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-    };
-    live.push((number, copy));
-    drop(live);
-    state.connections.fetch_add(1, Ordering::Relaxed);
-    let of_thread = Arc::clone(state);
-    let spawned = std::thread::Builder::new().name(format!("sink {number}")).spawn(move || {
-        // The place is given back also when this thread panics.
-        let _leave = Leave { state: Arc::clone(&of_thread), number };
-        if let Err(error) = serve(socket, &of_thread) {
-            of_thread.broken.fetch_add(1, Ordering::Relaxed);
-            if let Some(hear) = &of_thread.config.listener.0 {
-                hear(&format!("connection {number}: {error}"));
-            }
-        }
-    });
-    if spawned.is_err() {
-        // No thread to be had: the peer sees the connection close.
-        drop(Leave { state: Arc::clone(state), number });
-    }
-}
-
-struct Leave {
-    state: Arc<State>,
-    number: u64,
-}
-
-impl Drop for Leave {
-    fn drop(&mut self) {
-        self.state.live().retain(|(number, _)| *number != self.number);
-        self.state.ended.notify_all();
     }
 }
 
@@ -277,7 +156,7 @@ struct Batch {
     sent_bytes: u64,
 }
 
-fn serve(socket: TcpStream, state: &State) -> Result<(), SinkConnectionError> {
+fn serve(socket: Socket, state: &State) -> Result<(), SinkConnectionError> {
     let ring = Ring::new(RingConfig { entries: 64, ..RingConfig::default() })?;
     socket.set_nonblocking(false)?;
     state.config.sockets.apply(&socket)?;
@@ -362,7 +241,7 @@ impl Connection {
                 self.stream.consume(HEADER_BYTES + len);
                 self.batch.received_bytes += len as u64;
                 self.answer(answer);
-            } else if len - have >= PLACE_BYTES_MIN || HEADER_BYTES + len > self.stream.rx_capacity() {
+            } else if self.stream.wants_place(len - have, HEADER_BYTES + len) {
                 self.stream.consume(HEADER_BYTES);
                 self.batch.received_bytes += len as u64;
                 self.stream.place(PayloadPlace::Discard, 0, len);
@@ -386,7 +265,8 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
 
     fn start(connections_max: usize) -> TcpSink {
         TcpSink::start(SinkConfig { connections_max, ..SinkConfig::default() }).unwrap()

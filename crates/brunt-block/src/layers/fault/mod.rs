@@ -45,6 +45,8 @@ pub const ENTRY: LayerEntry = LayerEntry {
            flaky:UP/DOWN/drop, each with ,p=0.1 ,op=read+write ,lba=0-99+200 ,every=N ,times=N ,seed=N; and name=NAME",
     example: "aborted-command,p=0.1,op=read,seed=7;name=disk",
     wrap: |inner, value| Ok(Arc::new(parse(inner, value)?)),
+    foresee: None,
+    file: None,
 };
 
 fn parse(inner: Arc<dyn Backend>, text: &str) -> Result<FaultBackend, OpenError> {

@@ -5,7 +5,7 @@
 use brunt_wire::iscsi::pdu::{LoginRequest, LoginResponse, code};
 use brunt_wire::iscsi::text::parse_pairs;
 
-use super::frames::Digests;
+use super::digests::Digests;
 
 /// Text of one side's login that is kept: keys take a few hundred bytes.
 const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -58,7 +58,11 @@ impl CapturedLogin {
             name.extend(self.target.iter().flat_map(|target| target.bytes()));
             twox_hash::XxHash3_64::oneshot(&name)
         });
-        Some(Digests { header: Some(self.header == Some(true)), data: Some(self.data == Some(true)) })
+        Some(Digests {
+            header: Some(self.header == Some(true)),
+            data: Some(self.data == Some(true)),
+            agreed: true,
+        })
     }
 
     fn read(&mut self, side: usize) {
@@ -97,7 +101,7 @@ mod tests {
             assert_eq!(login.target.as_deref(), Some("iqn.b"));
             assert!(login.session.is_some());
         };
-        let digests = |header, data| Digests { header: Some(header), data: Some(data) };
+        let digests = |header, data| Digests { header: Some(header), data: Some(data), agreed: true };
         check(
             "HeaderDigest=CRC32C,None\0DataDigest=None\0",
             "HeaderDigest=CRC32C\0DataDigest=None\0",

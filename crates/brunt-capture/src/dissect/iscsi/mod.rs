@@ -10,6 +10,7 @@
 //! beyond its own bytes speaks for it (`frames.rs`), and an answer belongs to a task of its own connection only.
 
 pub mod commands;
+mod digests;
 mod frames;
 mod headers;
 mod login;
@@ -24,7 +25,8 @@ use super::{Claim, Counter, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, P
 use crate::checksum::{BLOCK_BYTES, BlockSums};
 use crate::limits::Limits;
 use crate::operation::{ChecksumRun, FileKey, Message, MessagePlace, Operation, Protocol, Sink};
-use frames::{Digests, Half, PduEvent};
+use digests::Digests;
+use frames::{GapInPdu, Half, PduEvent};
 use login::CapturedLogin;
 use tasks::{ScsiSession, ScsiTask, ScsiTasks, TaskAnswer, file_of, name_of};
 
@@ -360,7 +362,10 @@ impl Iscsi {
         };
         let side = usize::from(flow.direction & 1);
         let was_framed = connection.halves[side].is_framed();
-        let (missing, ended) = connection.halves[side].on_gap(len);
+        let GapInPdu { data_missing: missing, begins, ended } = connection.halves[side].on_gap(len);
+        if begins {
+            self.on_begin(connection, flow, out);
+        }
         let pdu = connection.halves[side].pdu();
         out.ledger.slow_mode_entries += u64::from(was_framed && !connection.halves[side].is_framed());
         if missing > 0 && matches!(pdu.bhs.kind(), Opcode::DataIn | Opcode::DataOut | Opcode::ScsiCommand) {
@@ -473,8 +478,7 @@ impl Dissector for Iscsi {
 
     fn on_end<S: Sink>(&mut self, connection: &mut IscsiConnection, flow: &Flow, out: &mut Out<'_, S>) {
         let side = usize::from(flow.direction & 1);
-        let (_, ended) = connection.halves[side].on_gap(None);
-        if ended {
+        if connection.halves[side].on_gap(None).ended {
             out.ledger.records_damaged += 1;
             self.on_pdu_end(connection, flow, None, out);
         }

@@ -108,6 +108,11 @@ impl SlowClose {
         self.waiting.next_due()
     }
 
+    /// How many ends are held.
+    pub(in super::super) fn held(&self) -> u64 {
+        self.ends.values().filter(|end| end.held.is_some()).count() as u64
+    }
+
     /// The ends that are let through by now, as packets.
     pub(in super::super) fn due(&mut self, now: Nanos) -> Vec<Vec<u8>> {
         let mut due = Vec::new();
@@ -150,13 +155,13 @@ mod tests {
         let mut again = segment(CLIENT, SERVER, [110, 9], FIN | ACK, b"");
         assert_eq!(slow.on_frame(&mut again, Nanos(2000)), Passing::Held);
         let due = Nanos(1000).after(HOLD);
-        assert_eq!(slow.next_due(), Some(due));
+        assert_eq!((slow.next_due(), slow.held()), (Some(due), 1));
         assert!(slow.due(Nanos(due.0 - 1)).is_empty());
         let [end] = slow.due(due).try_into().unwrap();
         assert!(sums_are_right(&end[VNET_HEADER_BYTES..]));
         let end = Segment::parse(&end).unwrap();
         assert_eq!((end.sequence, end.acknowledgement, end.flags), (110, 9, FIN | ACK));
-        assert_eq!((slow.next_due(), slow.due(due).len()), (None, 0));
+        assert_eq!((slow.next_due(), slow.due(due).len(), slow.held()), (None, 0, 0));
         assert_eq!(slow.on_frame(&mut again, due), Passing::Whole, "lost on the way, sent again");
     }
 

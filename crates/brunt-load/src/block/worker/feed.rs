@@ -127,14 +127,28 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         self.sequence.hands_over()
     }
 
-    /// Whether another worker decides now what comes next, so that more may be due than this one was given.
-    pub(super) fn is_others_turn(&self) -> bool {
-        !self.asks_no_more && self.sequence.is_others_turn()
+    /// Whether what comes next is not known yet, so that more may be due than this worker was given.
+    pub(super) fn is_undecided(&self) -> bool {
+        !self.asks_no_more && self.sequence.is_undecided()
     }
 
-    /// The worker sends no more. Whether others go on.
-    pub(super) fn leaves(&mut self) -> bool {
-        self.sequence.leaves()
+    /// What the sequence gave away and this worker kept, because it was not due or could not be used.
+    pub(super) fn take_kept(&mut self) -> Option<(Planned, Nanos)> {
+        let kept = self.upcoming.take()?;
+        self.asks_no_more = self.ended;
+        Some(kept)
+    }
+
+    /// A request that was given is not going to be sent: the run is over before it is due.
+    pub(super) fn give_back(&mut self, index: u64, at: Nanos) {
+        self.sequence.given_back(index, at);
+    }
+
+    /// The worker sends no more, and asks only for what nobody sends, which may have to be read first. Whether others go
+    /// on.
+    pub(super) fn leaves(&mut self, may_wait: bool) -> bool {
+        self.ask_again();
+        self.sequence.leaves(may_wait)
     }
 
     /// Some requests ended: it makes sense to ask again.

@@ -10,6 +10,7 @@
 //! histograms' and 110 the null device's (`examples/count_requests`).
 
 mod feed;
+mod occupancy;
 mod phase;
 mod retry;
 mod slots;
@@ -26,6 +27,7 @@ use brunt_result::{Outcome, RequestStatus, Stopped};
 
 use crate::block::blocks::Blocks;
 use crate::block::generator::Planned;
+use crate::block::shelf::RunMark;
 use crate::block::synthetic::{Synthetic, WorkerId};
 use crate::block::workload::{Arrival, Workload};
 use crate::commands::Commands;
@@ -34,6 +36,7 @@ use crate::load::WorkloadError;
 use crate::record::{Recorder, status_of};
 use crate::sequence::Sequence;
 use feed::Feed;
+use occupancy::InFlight;
 use phase::RunPhase;
 use retry::RetryRules;
 use slots::Slots;
@@ -75,8 +78,8 @@ struct Rules {
 }
 
 impl Worker<Synthetic, Blocks> {
-    /// A worker of a described workload for a device of this kind, with buffers from `pool`. `run` is a
-    /// number that tells this run's blocks from another's when they are verified.
+    /// A worker of a described workload for a device of this kind, with buffers from `pool`. `run`
+    /// tells this run's blocks from another's when they are verified.
     ///
     /// # Errors
     /// The workload does not fit the device, or the journal cannot be made.
@@ -84,7 +87,7 @@ impl Worker<Synthetic, Blocks> {
         workload: &Workload,
         info: &DeviceInfo,
         id: WorkerId,
-        run: u64,
+        run: &RunMark,
         pool: &BufPool,
     ) -> Result<Worker<Synthetic, Blocks>, WorkloadError> {
         let sequence = Synthetic::new(workload, id.area(workload, info)?, id);
@@ -156,7 +159,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.begin(start, time);
         loop {
             let now = time.now();
-            self.tally.roll(now, self.phase.end, || time.system_calls(), recorder);
+            let in_flight = InFlight { slots: &self.slots, batch: &self.batch };
+            self.tally.roll(now, self.phase.end, &in_flight, || time.system_calls(), recorder);
             if self.phase.issuing {
                 self.look_around(now, commands);
             } else if commands.is_stopped() {
@@ -167,6 +171,9 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                 self.slots.all[request.tag as usize].sent = now;
             }
             self.tally.flush_log(recorder, self.slots.len());
+            if self.tally.began == Nanos::MAX && now >= self.phase.start {
+                self.tally.began = now;
+            }
             self.fill(now);
             if !self.slots.retrying.is_empty() {
                 self.resend(now);
@@ -252,13 +259,13 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     }
 
     /// Whether a run that ended by time has requests that were due before its end, or may have: nobody knows before
-    /// the worker whose turn it is has what it takes.
+    /// the worker whose turn it is has what it takes, or before the reader of a trace is there.
     fn is_behind(&mut self, now: Nanos) -> bool {
         if !self.phase.may_issue() {
             return false;
         }
         let mut planned = Planned::NOTHING;
-        let Some(at) = self.feed.seldom_due(now, &mut planned) else { return self.feed.is_others_turn() };
+        let Some(at) = self.feed.seldom_due(now, &mut planned) else { return self.feed.is_undecided() };
         self.feed.put_back(planned, at);
         at < self.phase.end
     }
@@ -425,7 +432,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         // One that is never going to be sent need not keep others waiting.
         let is_kept = |at| at < self.phase.end && self.phase.may_issue();
         let kept = self.feed.kept_due().is_some_and(is_kept);
-        self.feed.pause(self.batch.len() + usize::from(kept));
+        let unsent = if self.phase.is_gone() { 0 } else { self.batch.len() + usize::from(kept) };
+        self.feed.pause(unsent);
         Ok(())
     }
 
@@ -477,7 +485,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     #[inline]
     fn reap(&mut self, time: &impl Timeline, recorder: &mut dyn Recorder) {
         let now = time.now();
-        self.tally.roll(now, self.phase.end, || time.system_calls(), recorder);
+        let in_flight = InFlight { slots: &self.slots, batch: &self.batch };
+        self.tally.roll(now, self.phase.end, &in_flight, || time.system_calls(), recorder);
         let mut done = std::mem::take(&mut self.done);
         for completion in done.drain(..) {
             self.complete(completion, now);
@@ -518,12 +527,13 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             if slot.recorded {
                 self.tally.op(planned.op).retries += 1;
             }
+            self.tally.has_no_service_time(slot.sent, now, self.phase.end, slot.recorded);
             self.slots.retrying.push(index);
             return;
         }
         let status = self.content.completed(&planned, &mut slot.carried, status_of(&error));
-        if error == DeviceError::Gone && self.phase.issuing {
-            self.phase.cut_short(now, Stopped::DeviceGone);
+        if error == DeviceError::Gone {
+            self.phase.device_is_gone(now);
         }
         self.end(index, status, Some(error), now);
     }
@@ -541,9 +551,11 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             self.tally.went_wrong(status, error.as_ref(), &planned);
         }
         if recorded {
-            self.tally.answered(&planned, intended, sent, now, now > self.phase.end, status);
+            self.tally.answered(&planned, intended, sent, now, self.phase.end, status);
             let times = Times { intended, sent: Some(sent), completed: Some(now), retries };
             self.tally.log(&planned, times, status);
+        } else {
+            self.tally.has_no_service_time(sent, now, self.phase.end, false);
         }
     }
 
@@ -583,7 +595,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             }
         }
         self.skip_the_rest(time.now(), recorder);
-        self.tally.finish(&self.phase, time.system_calls(), recorder)
+        let in_flight = InFlight { slots: &self.slots, batch: &self.batch };
+        self.tally.finish(&self.phase, &in_flight, time.system_calls(), recorder)
     }
 
     /// What was due before the end and never sent. While others go on, that is theirs to send, until the drain is over
@@ -594,19 +607,41 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         {
             self.count_skipped(&planned, intended);
         }
-        let others_go_on = self.feed.leaves();
-        if others_go_on && self.phase.stopped == Stopped::Done && now < self.phase.drain_until {
+        let until = self.phase.end.min(now);
+        // What this worker was given is its own to count.
+        let kept = self.feed.take_kept();
+        let is_last =
+            kept.is_some_and(|(planned, at)| !self.skip_or_give_back(&planned, at, until, recorder));
+        // Nobody waits for the figures of a run that is broken off.
+        let may_wait = !self.phase.is_gone() && self.phase.stopped != Stopped::Interrupted;
+        let others_go_on = self.feed.leaves(may_wait);
+        // Those that lost no device go on after one that did, however long that one waited for its answers.
+        let leaves_it = self.phase.is_gone() || now < self.phase.drain_until;
+        if is_last || (others_go_on && leaves_it) {
             return;
         }
-        let until = self.phase.end.min(now);
         let mut planned = Planned::NOTHING;
-        while !self.phase.is_used_up() {
-            match self.feed.seldom_due(now, &mut planned) {
-                Some(at) if at < until => self.skip(&planned, at),
-                _ => return,
-            }
-            self.tally.flush_log(recorder, 1);
+        while !self.phase.is_used_up()
+            && let Some(at) = self.feed.seldom_due(now, &mut planned)
+            && self.skip_or_give_back(&planned, at, until, recorder)
+        {}
+    }
+
+    /// Counts a request that is not going to be sent, if it was due before `until`. Whether it was.
+    fn skip_or_give_back(
+        &mut self,
+        planned: &Planned,
+        due: Nanos,
+        until: Nanos,
+        recorder: &mut dyn Recorder,
+    ) -> bool {
+        let is_skipped = due < until && !self.phase.is_used_up();
+        match is_skipped {
+            true => self.skip(planned, due),
+            false => self.feed.give_back(planned.index, due),
         }
+        self.tally.flush_log(recorder, 1);
+        is_skipped
     }
 }
 

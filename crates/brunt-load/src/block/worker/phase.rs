@@ -24,6 +24,8 @@ pub(super) struct RunPhase {
     pub(super) end: Nanos,
     pub(super) drain_until: Nanos,
     pub(super) stopped: Stopped,
+    /// The device is lost.
+    is_gone: bool,
     requests_left: u64,
     bytes_left: u64,
     ramp_requests: u64,
@@ -44,6 +46,7 @@ impl RunPhase {
             end: Nanos::MAX,
             drain_until: Nanos::MAX,
             stopped: Stopped::Done,
+            is_gone: false,
             requests_left: workload.stop.requests.map_or(u64::MAX, &share),
             bytes_left: workload.stop.bytes.map_or(u64::MAX, |bytes| share(bytes.0)),
             ramp_requests: ramp.requests,
@@ -101,7 +104,21 @@ impl RunPhase {
     /// Whether requests may still be made: also after the end by time, of those that were due before it.
     #[inline]
     pub(super) fn may_issue(&self) -> bool {
-        (self.issuing || self.stopped == Stopped::Done) && !self.is_used_up()
+        (self.issuing || (self.stopped == Stopped::Done && !self.is_gone)) && !self.is_used_up()
+    }
+
+    /// The device is lost: nothing more is sent to it, also of what is late after the end.
+    #[cold]
+    pub(super) fn device_is_gone(&mut self, now: Nanos) {
+        self.is_gone = true;
+        if self.issuing {
+            self.cut_short(now, Stopped::DeviceGone);
+        }
+    }
+
+    /// Whether the device is lost.
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone
     }
 
     /// It is over by time.

@@ -11,6 +11,7 @@ use brunt_result::{
     Cost, Counts, Figures, FirstError, Interval, OpFigures, OpKind, Outcome, RequestRecord, RequestStatus,
 };
 
+use super::occupancy::{InFlight, Occupancy};
 use super::phase::RunPhase;
 use crate::block::generator::Planned;
 use crate::cost;
@@ -27,9 +28,12 @@ pub(super) struct Tally {
     places: [u8; OPS.len()],
     current: Interval,
     total: Figures,
+    occupancy: Occupancy,
     cost: Cost,
     first_error: Option<FirstError>,
     last_completed: Nanos,
+    /// When it took up its work, at its start or later: the first request of an open loop may be due long after that.
+    pub(super) began: Nanos,
     interval: Option<Duration>,
     interval_end: Nanos,
     log: Option<Vec<RequestRecord>>,
@@ -52,9 +56,11 @@ impl Tally {
             places: OPS.map(place),
             current: Interval { index: 0, start: Nanos(0), end: Nanos(0), figures: Figures::of_kinds(kinds) },
             total: Figures::of_kinds(kinds),
+            occupancy: Occupancy::default(),
             cost: Cost::default(),
             first_error: None,
             last_completed: Nanos(0),
+            began: Nanos::MAX,
             interval,
             interval_end: Nanos::MAX,
             log: log.then(|| Vec::with_capacity(LOG_REQUESTS)),
@@ -64,6 +70,7 @@ impl Tally {
     /// Measuring begins, or will begin, at this time.
     pub(super) fn measure_from(&mut self, start: Nanos) {
         self.current.start = start;
+        self.occupancy = Occupancy::default();
         self.last_completed = start;
         self.interval_end = self.interval.map_or(Nanos::MAX, |length| start.after(length));
     }
@@ -85,22 +92,31 @@ impl Tally {
         &mut self,
         now: Nanos,
         end: Nanos,
+        in_flight: &InFlight<'_>,
         system_calls: impl Fn() -> u64,
         recorder: &mut dyn Recorder,
     ) {
         // Requests that come after the end belong to the last interval, so that one stays open.
         while now >= self.interval_end(end) {
             let over = self.interval_end;
-            self.close_interval(over, system_calls(), recorder);
+            self.close_interval(over, in_flight, system_calls(), recorder);
             self.interval_end = over.after(self.interval.expect("an interval ended"));
         }
     }
 
     #[cold]
-    fn close_interval(&mut self, end: Nanos, system_calls: u64, recorder: &mut dyn Recorder) {
+    fn close_interval(
+        &mut self,
+        end: Nanos,
+        in_flight: &InFlight<'_>,
+        system_calls: u64,
+        recorder: &mut dyn Recorder,
+    ) {
         let cost = cost::of_this_thread(system_calls);
         self.current.figures.cost = cost.since(&self.cost);
         self.cost = cost;
+        let ages = in_flight.ages(self.current.start, end);
+        self.current.figures.in_flight_nanos = self.occupancy.close(&self.current.figures, ages);
         self.current.end = end;
         let nothing = end == self.current.start && self.current.figures.counts == Counts::default();
         if !nothing {
@@ -124,7 +140,7 @@ impl Tally {
         self.current.figures.counts.by_status[status as usize] += 1;
     }
 
-    /// A recorded request was answered; `late` if after the end of measuring.
+    /// A recorded request was answered, of a run that ends at `end`.
     #[inline]
     pub(super) fn answered(
         &mut self,
@@ -132,7 +148,7 @@ impl Tally {
         intended: Nanos,
         sent: Nanos,
         now: Nanos,
-        late: bool,
+        end: Nanos,
         status: RequestStatus,
     ) {
         self.last_completed = now;
@@ -141,13 +157,22 @@ impl Tally {
             let figures = self.op(planned.op);
             figures.completed += 1;
             figures.bytes += planned.len;
-            if late {
-                figures.late += 1;
-                figures.late_bytes += planned.len;
-            }
             figures.service.record(Nanos(now.0 - sent.0));
             figures.response.record(Nanos(now.0 - intended.0));
+            if now > end {
+                figures.late += 1;
+                figures.late_bytes += planned.len;
+                self.occupancy.late(sent, now, end);
+            }
+        } else {
+            self.has_no_service_time(sent, now, end, true);
         }
+    }
+
+    /// An attempt ended that is in no service time: it failed, or is of a request that is not recorded.
+    #[cold]
+    pub(super) fn has_no_service_time(&mut self, sent: Nanos, now: Nanos, end: Nanos, is_recorded: bool) {
+        self.occupancy.attempt(sent, now, self.current.start, end, is_recorded);
     }
 
     /// The first thing that went wrong is kept.
@@ -211,13 +236,14 @@ impl Tally {
     pub(super) fn finish(
         mut self,
         phase: &RunPhase,
+        in_flight: &InFlight<'_>,
         system_calls: u64,
         recorder: &mut dyn Recorder,
     ) -> Outcome {
         self.flush_log(recorder, LOG_REQUESTS);
         let end = if phase.end == Nanos::MAX { self.last_completed } else { phase.end };
         let end = end.max(phase.measure_start);
-        self.close_interval(end.max(self.current.start), system_calls, recorder);
+        self.close_interval(end.max(self.current.start), in_flight, system_calls, recorder);
         let seconds = end.since(phase.measure_start).as_secs_f64();
         let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         Outcome {
@@ -228,7 +254,9 @@ impl Tally {
             end,
             stopped: phase.stopped,
             first_error: self.first_error,
+            began: self.began,
             recording_wait: Duration::ZERO,
+            common: None,
         }
     }
 }

@@ -137,7 +137,7 @@ const MS: Duration = Duration::from_millis(1);
 
 fn run_with(workload: &Workload, device: &mut Simulated, recorder: &mut dyn Recorder) -> Outcome {
     let id = WorkerId { worker: 0, workers: 1, seed: 1 };
-    let worker = Worker::new(workload, &device.info, id, 1, &BufPool::new(0)).unwrap();
+    let worker = Worker::new(workload, &device.info, id, &1.into(), &BufPool::new(0)).unwrap();
     let mut time = SimulatedTime { clock: device.clock.clone(), waits: 0 };
     let start = time.now();
     worker.run(device, &mut time, start, &Commands::new(), recorder).unwrap()
@@ -191,6 +191,26 @@ fn stall_shows_in_the_open_loop_only() {
     assert!(opened.figures.service().percentile(99.0).unwrap() < Nanos(101_000));
     let closed = stalled(Arrival::Closed {});
     assert!(closed.figures.response().percentile(99.9).unwrap() < Nanos(101_000));
+}
+
+/// When a worker began is when it could, not when the schedule of its open loop has its first request, or nothing at all.
+#[test]
+fn a_worker_begins_at_its_start() {
+    let began = |arrival, seconds| {
+        let clock = Clock::manual();
+        let mut device = Simulated::new(&clock, 1, MS);
+        let workload = Workload { arrival, stop: for_time(seconds), ..Workload::default() };
+        let id = WorkerId { worker: 3, workers: 4, seed: 1 };
+        let worker = Worker::new(&workload, &device.info, id, &1.into(), &BufPool::new(0)).unwrap();
+        let mut time = SimulatedTime { clock, waits: 0 };
+        let start = Nanos(7_000_000_000);
+        let outcome = worker.run(&mut device, &mut time, start, &Commands::new(), &mut NoRecorder).unwrap();
+        (outcome.began, outcome.figures.completed())
+    };
+    let start = Nanos(7_000_000_000);
+    assert_eq!(began(open(4.0), Duration::from_secs(2)), (start, 2));
+    assert_eq!(began(open(4.0), Duration::from_millis(500)), (start, 0));
+    assert_eq!(began(Arrival::Closed {}, MS), (start, 1));
 }
 
 /// open-loop requests go out at their times, and those that are too late are skipped,
@@ -305,15 +325,17 @@ fn bursts_pause() {
     assert_eq!(times, [0, 0, 1, 1, 12, 12, 13, 13]);
 }
 
+struct Keep(Vec<Interval>);
+
+impl Recorder for Keep {
+    fn interval(&mut self, interval: &Interval) {
+        self.0.push(interval.clone());
+    }
+}
+
 /// intervals cover the run without gaps, stalls give empty ones, and they add up.
 #[test]
 fn intervals_cover_the_run() {
-    struct Keep(Vec<Interval>);
-    impl Recorder for Keep {
-        fn interval(&mut self, interval: &Interval) {
-            self.0.push(interval.clone());
-        }
-    }
     let mut device = Simulated::new(&Clock::manual(), 1, MS);
     device.stall = (Nanos(2_500_000_000), Nanos(4_500_000_000));
     let mut kept = Keep(Vec::new());
@@ -325,6 +347,47 @@ fn intervals_cover_the_run() {
     assert_eq!(counts.iter().sum::<u64>(), outcome.figures.completed());
     assert!(kept.0.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].index + 1 == pair[1].index));
     assert_eq!((kept.0[0].start, kept.0[5].end), (outcome.start, outcome.end));
+    // There was one in flight all the time, also while nothing came back.
+    assert_eq!(kept.0.iter().map(Interval::in_flight).collect::<Vec<_>>(), [1.0; 6]);
+    assert_eq!(outcome.figures.in_flight_nanos, 5_500_000_000);
+}
+
+/// The mean number in flight in each second of a run, and in all of it.
+fn in_flight(workload: &Workload, device: &mut Simulated) -> (Vec<f64>, f64) {
+    let mut kept = Keep(Vec::new());
+    let outcome = run_with(workload, device, &mut kept);
+    let all = outcome.figures.in_flight_nanos as f64 / outcome.end.since(outcome.start).as_nanos() as f64;
+    (kept.0.iter().map(Interval::in_flight).collect(), all)
+}
+
+/// What is in flight counts where it is, however it ends and whenever: a device that stands still shows its depth.
+#[test]
+fn what_is_in_flight_shows_before_it_comes_back() {
+    let seconds = Duration::from_secs;
+    let device = |depth, service| Simulated::new(&Clock::manual(), depth, service);
+    let four = Workload { queue_depth: 4, stop: for_time(seconds(3)), ..Workload::default() };
+    let always_four = (vec![4.0; 3], 4.0);
+    // Nothing ever comes back, or after the end.
+    let mut silent = Simulated { never_answers: true, ..device(4, MS) };
+    assert_eq!(in_flight(&four, &mut silent), always_four);
+    assert_eq!(in_flight(&four, &mut device(4, 1900 * MS)), always_four);
+    // What the device has not taken is not in flight.
+    let deep = Workload { queue_depth: 16, ..four.clone() };
+    assert_eq!(in_flight(&deep, &mut device(4, 700 * MS)), always_four);
+    // What was sent in the ramp-up.
+    let ramp_up = Some(RampUp { requests: 0, time: Span(500 * MS) });
+    assert_eq!(in_flight(&Workload { ramp_up, ..four.clone() }, &mut device(4, 1700 * MS)), always_four);
+    // Attempts that are given up, and sent again at once.
+    let retry = Retry { count: 1000, delay: Span::default(), on: RetryOn::Any };
+    let timeout = Span(300 * MS);
+    let given_up = Workload { retry, timeout, ..four.clone() };
+    assert_eq!(in_flight(&given_up, &mut device(4, seconds(100))), always_four);
+    // Given up for good.
+    assert_eq!(in_flight(&Workload { timeout, ..four }, &mut device(4, seconds(100))), always_four);
+    // Between two attempts a request is nowhere: 300 ms of each 500.
+    let retry = Retry { delay: Span(200 * MS), ..retry };
+    let (_, all) = in_flight(&Workload { retry, ..given_up }, &mut device(4, seconds(100)));
+    assert_eq!(all, 4.0 * 0.6);
 }
 
 /// the offsets of a run are the generator's, whatever the device's timing.
@@ -417,7 +480,7 @@ fn worker_of<S: Sequence<Request = Planned>>(
     let workload =
         Workload { queue_depth: depth, stop: for_time(Duration::from_secs(3600)), ..Workload::default() };
     let id = WorkerId { worker: 0, workers: 1, seed: 1 };
-    let content = Blocks::new(&workload, info, id, 1).unwrap();
+    let content = Blocks::new(&workload, info, id, &1.into()).unwrap();
     Worker::with(sequence, content, &workload, id, &BufPool::new(0))
 }
 
@@ -530,7 +593,7 @@ fn run_commanded(
     at: &[(Duration, crate::LoadCommand)],
 ) -> Outcome {
     let id = WorkerId { worker: 0, workers: 1, seed: 1 };
-    let worker = Worker::new(workload, &device.info, id, 1, &BufPool::new(0)).unwrap();
+    let worker = Worker::new(workload, &device.info, id, &1.into(), &BufPool::new(0)).unwrap();
     let commands = Commands::new();
     let start = device.clock.now();
     let mut time = Commanding {

@@ -16,6 +16,8 @@ pub struct Browser {
     folder: PathBuf,
     session: Option<String>,
     next: u64,
+    /// What pages may ask for begins so: `file:` unless a page is opened elsewhere.
+    origin: String,
     /// What the page complained about: console errors, exceptions, requests that left the file.
     pub complaints: Vec<String>,
 }
@@ -48,8 +50,8 @@ impl Browser {
         let to = File::options().write(true).open(&to).unwrap();
         let from = BufReader::new(File::open(&from).unwrap());
         let folder = folder.to_path_buf();
-        let (session, complaints) = (None, Vec::new());
-        let mut browser = Browser { child, to, from, folder, session, next: 0, complaints };
+        let (session, complaints, origin) = (None, Vec::new(), "file:".to_string());
+        let mut browser = Browser { child, to, from, folder, session, next: 0, origin, complaints };
         let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }))["targetId"].clone();
         let attached = browser.call("Target.attachToTarget", json!({ "targetId": target, "flatten": true }));
         browser.session = Some(attached["sessionId"].as_str().unwrap().to_string());
@@ -95,7 +97,7 @@ impl Browser {
             Some("Log.entryAdded") => self.complaints.push(params["entry"].to_string()),
             Some("Network.requestWillBeSent") => {
                 let url = params["request"]["url"].as_str().unwrap_or_default();
-                if !url.starts_with("file:") && !url.starts_with("about:") && !url.starts_with("data:") {
+                if !url.starts_with(&self.origin) && !url.starts_with("about:") && !url.starts_with("data:") {
                     self.complaints.push(format!("request to {url}"));
                 }
             }
@@ -106,6 +108,12 @@ impl Browser {
 
     /// Opens a file at a width, in light or dark.
     pub fn open(&mut self, page: &Path, width: u32, dark: bool) {
+        self.visit("file:", &format!("//{}", page.display()), width, dark);
+    }
+
+    /// Opens a page of this origin, likewise; what it asks of others is a complaint.
+    pub fn visit(&mut self, origin: &str, path: &str, width: u32, dark: bool) {
+        self.origin = origin.to_string();
         let scale = if width < 500 { 2 } else { 1 };
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -114,7 +122,7 @@ impl Browser {
         let scheme = if dark { "dark" } else { "light" };
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "media": "", "features": features }));
-        self.call("Page.navigate", json!({ "url": format!("file://{}", page.display()) }));
+        self.call("Page.navigate", json!({ "url": format!("{origin}{path}") }));
         self.wait("Page.loadEventFired");
         // Two frames: what a resize observer does has been done.
         self.evaluate(
@@ -128,6 +136,68 @@ impl Browser {
         let result = self.call("Runtime.evaluate", params);
         assert!(result["exceptionDetails"].is_null(), "{expression}: {}", result["exceptionDetails"]);
         result["result"]["value"].clone()
+    }
+
+    /// Waits until the page's text has this; the text.
+    pub fn text_with(&mut self, what: &str) -> String {
+        let look = format!(
+            "new Promise((done) => {{ let left = 1200; const look = () => {{ \
+               const text = document.body.innerText.replace(/\\s+/g, ' '); \
+               if (text.includes({what}) || --left === 0) done(text); else setTimeout(look, 50); }}; look(); }})",
+            what = json!(what)
+        );
+        let text = self.evaluate(&look).as_str().expect("text").to_string();
+        assert!(text.contains(what), "{what} is not in {text}");
+        text
+    }
+
+    /// Presses a key that has a name, such as `Tab`, with Shift or without.
+    pub fn key(&mut self, name: &str, shift: bool) {
+        let (code, text) = match name {
+            "Tab" => (9, ""),
+            "Enter" => (13, "\r"),
+            " " => (32, " "),
+            _ => panic!("no code for the key {name}"),
+        };
+        for kind in ["keyDown", "keyUp"] {
+            let code_name = if name == " " { "Space" } else { name };
+            let mut params = json!({ "type": kind, "key": name, "code": code_name, "windowsVirtualKeyCode": code,
+                "modifiers": if shift { 8 } else { 0 } });
+            if kind == "keyDown" && !text.is_empty() {
+                params["text"] = json!(text);
+            }
+            self.call("Input.dispatchKeyEvent", params);
+        }
+    }
+
+    /// Clicks with the mouse in the middle of what an expression finds, as soon as it is there and can be used.
+    pub fn click(&mut self, element: &str) {
+        let look = format!(
+            "new Promise((done) => {{ let left = 1200; const look = () => {{ \
+               const found = {element}; \
+               if (found && !found.disabled) {{ \
+                 found.scrollIntoView({{ block: 'center', behavior: 'instant' }}); \
+                 const {{ x, y, width, height }} = found.getBoundingClientRect(); \
+                 done([x + width / 2, y + height / 2]); }} \
+               else if (--left === 0) done(null); else setTimeout(look, 50); }}; look(); }})"
+        );
+        let at = self.evaluate(&look);
+        assert!(at.is_array(), "nothing to click: {element}");
+        for kind in ["mousePressed", "mouseReleased"] {
+            let params = json!({ "type": kind, "x": at[0], "y": at[1], "button": "left", "clickCount": 1 });
+            self.call("Input.dispatchMouseEvent", params);
+        }
+    }
+
+    /// What axe finds wrong with the page, as lists of rule, help and elements.
+    pub fn axe(&mut self, script: &str) -> Value {
+        self.evaluate(&format!("{script}; 1"));
+        let passed = self.evaluate("axe.run().then((result) => result.passes.length)");
+        assert!(passed.as_u64().expect("a count") > 15, "{passed}");
+        self.evaluate(
+            "axe.run().then((result) => result.violations.map((one) => \
+               [one.id, one.help, one.nodes.map((node) => node.html)]))",
+        )
     }
 
     /// Writes pictures of the whole page, in pieces of a height, where BRUNT_PAGES says.
@@ -165,6 +235,18 @@ impl Drop for Browser {
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(self.folder.join("profile"));
     }
+}
+
+/// axe-core, as `tools/live-page.sh --prepare` installs it.
+pub fn axe_script() -> Option<String> {
+    let tools = std::env::var_os("BRUNT_TOOLS").map(PathBuf::from);
+    let tools = tools.unwrap_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("tools"));
+    let script = std::fs::read_to_string(tools.join("live-page/web/node_modules/axe-core/axe.min.js")).ok();
+    if script.is_none() {
+        assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "axe-core is required here");
+        println!("skipped: needs axe-core (tools/live-page.sh --prepare)");
+    }
+    script
 }
 
 /// Base64 (RFC 4648, 4) to bytes.

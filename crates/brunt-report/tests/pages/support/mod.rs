@@ -1,6 +1,7 @@
 //! Pages to look at, made from a real experiment against memory, with time lines made up by rule so
 //! that each kind of chart has something to show.
 
+#[allow(dead_code)] // shared with the tests of the live page
 pub mod browser;
 
 use std::collections::BTreeMap;

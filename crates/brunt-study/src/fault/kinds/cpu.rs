@@ -1,6 +1,7 @@
 //! `cpu`: processor time is taken away from the target, or from everything, by competing for it.
 
 use brunt_lab::faults::CpuHog;
+use brunt_result::message::HostFault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +10,7 @@ use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared
 
 pub(super) const INFO: Info = Info {
     keys: &["cpu", "cores"],
+    on_hosts: true,
     help: "takes away a share of CPU time with competing processes",
     proof: "the measured share of the cores that it took, and that it is free again",
     example: "target = \"disk\"\ncpu = 0.98\ncores = [1]\nat = \"5s\"\nfor = \"5s\"",
@@ -45,7 +47,7 @@ impl Kind for Cpu {
     fn clash(&self, pair: &Pair<'_>) -> Option<Together> {
         // A target is on one set of cores in all of a run.
         let other = pair.other_as::<Cpu>()?;
-        if !pair.same_target() || self.cores == other.cores {
+        if pair.me.common.host.is_some() || !pair.same_target() || self.cores == other.cores {
             return None;
         }
         let target = &pair.me.common.target;
@@ -57,6 +59,10 @@ impl Kind for Cpu {
 
     fn core_share(&self) -> Option<(f64, &[usize])> {
         Some((self.cpu, &self.cores))
+    }
+
+    fn on_host(&self, _common: &FaultCommon) -> Option<HostFault> {
+        Some(HostFault::Cpu { share: self.cpu, cores: self.cores.clone() })
     }
 
     fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {

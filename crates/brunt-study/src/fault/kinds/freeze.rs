@@ -1,16 +1,18 @@
 //! `freeze`: stops the process of a served target; its connections stay open.
 
+use brunt_result::message::HostFault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::control::Absence;
 use crate::fault::driver::DriverError;
 use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
-use crate::fault::process::{self, ProcessFault};
+use crate::fault::process::{self, ProcessFault, ProcessKey, Whose};
 
 pub(super) const INFO: Info = Info {
-    keys: &["freeze"],
-    help: "stops the process of a served target (SIGSTOP); its connections stay open",
+    keys: &["freeze", "service", "process"],
+    on_hosts: true,
+    help: "stops the process of a served target, all of a `service`, or a `process` of another host (SIGSTOP); its connections stay open",
     proof: "the kernel reports all its threads stopped, and later running again",
     example: "target = \"disk\"\nfreeze = true\nat = \"5s\"\nfor = \"5s\"",
 };
@@ -19,13 +21,29 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Freeze {
-    /// Stops the process of a served target (SIGSTOP); its connections stay open.
+    /// Stops the process of a served target, or all of a `service` (SIGSTOP); its connections stay open.
     pub freeze: bool,
+    /// With `freeze` or `kill`: all processes of this service, instead of that of a target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// With `freeze` or `kill` on another `host`: the process, by its program's name (`/proc/PID/comm`) or its number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessKey>,
+}
+
+impl Freeze {
+    pub(super) fn whose(&self) -> Whose<'_> {
+        Whose { service: self.service.as_ref(), process: self.process.as_ref() }
+    }
 }
 
 impl Kind for Freeze {
     fn about(&self) -> About {
-        About::Process
+        self.whose().about()
+    }
+
+    fn place(&self, common: &FaultCommon) -> String {
+        self.whose().place(common)
     }
 
     fn what(&self) -> String {
@@ -33,15 +51,20 @@ impl Kind for Freeze {
     }
 
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
-        process::served("freeze", common, stage)
+        process::check("freeze", self.whose(), common, stage)
     }
 
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
-        (pair.same_target() && pair.other_as::<Freeze>().is_some()).then(process::away_twice).flatten()
+        let other = pair.other_as::<Freeze>()?;
+        process::is_same(pair, self.whose(), other.whose()).then(process::away_twice).flatten()
+    }
+
+    fn on_host(&self, _common: &FaultCommon) -> Option<HostFault> {
+        Some(HostFault::Freeze { process: self.process.as_ref()?.of_host() })
     }
 
     fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
-        let role = scene.role(&common.target)?;
+        let role = self.whose().role(common, scene)?;
         Ok(Prepared::new(move || Ok(Box::new(ProcessFault::new(role.clone(), Absence::Frozen)))))
     }
 }

@@ -1,6 +1,7 @@
 //! `kill`: the process of a target that the experiment serves dies, and is started again when the fault is
 //! over: a controller that crashes and reboots.
 
+use brunt_result::message::HostFault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +9,12 @@ use super::freeze::Freeze;
 use crate::control::Absence;
 use crate::fault::driver::DriverError;
 use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
-use crate::fault::process::{self, ProcessFault};
+use crate::fault::process::{self, ProcessFault, ProcessKey, Whose};
 
 pub(super) const INFO: Info = Info {
-    keys: &["kill"],
-    help: "kills the process of a served target and starts it again at the end of the fault",
+    keys: &["kill", "service", "process"],
+    on_hosts: true,
+    help: "kills the process of a served target, or all of a `service`, and starts it again at the end of the fault; or a `process` of another host, which something there starts again",
     proof: "the kernel reports it dead, and later a new process serves in its place",
     example: "target = \"disk\"\nkill = true\nat = \"5s\"\nfor = \"1s\"",
 };
@@ -21,13 +23,29 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kill {
-    /// Kills the process of a served target and starts it again at the end of the fault.
+    /// Kills the process of a served target, or all of a `service`, and starts it again at the end of the fault.
     pub kill: bool,
+    /// With `freeze` or `kill`: all processes of this service, instead of that of a target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// With `freeze` or `kill` on another `host`: the process, by its program's name (`/proc/PID/comm`) or its number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessKey>,
+}
+
+impl Kill {
+    pub(super) fn whose(&self) -> Whose<'_> {
+        Whose { service: self.service.as_ref(), process: self.process.as_ref() }
+    }
 }
 
 impl Kind for Kill {
     fn about(&self) -> About {
-        About::Process
+        self.whose().about()
+    }
+
+    fn place(&self, common: &FaultCommon) -> String {
+        self.whose().place(common)
     }
 
     fn what(&self) -> String {
@@ -35,16 +53,24 @@ impl Kind for Kill {
     }
 
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
-        process::served("kill", common, stage)
+        process::check("kill", self.whose(), common, stage)
     }
 
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
-        let away = pair.other_as::<Kill>().is_some() || pair.other_as::<Freeze>().is_some();
-        (pair.same_target() && away).then(process::away_twice).flatten()
+        let killed = pair.other_as::<Kill>().map(Kill::whose);
+        let other = killed.or(pair.other_as::<Freeze>().map(Freeze::whose))?;
+        process::is_same(pair, self.whose(), other).then(process::away_twice).flatten()
+    }
+
+    fn on_host(&self, common: &FaultCommon) -> Option<HostFault> {
+        Some(HostFault::Kill {
+            process: self.process.as_ref()?.of_host(),
+            comes_back: common.lasts.is_some(),
+        })
     }
 
     fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
-        let role = scene.role(&common.target)?;
+        let role = self.whose().role(common, scene)?;
         Ok(Prepared::new(move || Ok(Box::new(ProcessFault::new(role.clone(), Absence::Dead)))))
     }
 }

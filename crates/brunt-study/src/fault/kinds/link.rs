@@ -15,6 +15,7 @@ use crate::host::HostName;
 
 pub(super) const INFO: Info = Info {
     keys: &["link", "set", "from"],
+    on_hosts: false,
     help: "changes a link of the lab, in both directions or one (`from`): delay, loss, corruption, reordering, rate",
     proof: "probe packets over the link show it, and later no longer do",
     example: "link = \"wan\"\nset = { loss = 0.005 }\nat = \"5s\"\nfor = \"2s\"",

@@ -27,6 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub(super) const INFO: Info = Info {
     keys: &["member", "layer"],
+    on_hosts: false,
     help: "fails a member of the target's array; ends when the array is rebuilt",
     proof: "the array reports the member failed, and later all members good",
     example: "target = \"array\"\nmember = 1\nat = \"5s\"",

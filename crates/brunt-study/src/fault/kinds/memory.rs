@@ -3,6 +3,7 @@
 
 use brunt_core::Size;
 use brunt_lab::faults::MemoryHog;
+use brunt_result::message::HostFault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,7 @@ use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared
 
 pub(super) const INFO: Info = Info {
     keys: &["memory"],
+    on_hosts: true,
     help: "allocates and locks memory",
     proof: "this much more memory is locked, and later free again",
     example: "memory = \"1GiB\"\nat = \"5s\"\nfor = \"5s\"",
@@ -47,6 +49,10 @@ impl Kind for Memory {
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
         pair.other_as::<Memory>()?;
         Together::both("their amounts add up")
+    }
+
+    fn on_host(&self, _common: &FaultCommon) -> Option<HostFault> {
+        Some(HostFault::Memory { bytes: self.memory.0 })
     }
 
     fn prepare(&self, _common: &FaultCommon, _scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {

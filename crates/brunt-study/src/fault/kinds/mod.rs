@@ -2,12 +2,14 @@
 //! the schedule and `docs/faults.md` all use this table.
 
 mod access;
+mod bridge;
 mod cpu;
 mod freeze;
 mod kill;
 mod link;
 mod member;
 mod memory;
+mod netem;
 mod partition;
 mod reset;
 mod storage;
@@ -68,6 +70,8 @@ kinds! {
     cpu::Cpu,
     memory::Memory,
     link::LinkSet,
+    netem::Netem,
+    bridge::BridgeSet,
     partition::Partition,
     reset::Reset,
     access::Access,
@@ -106,6 +110,13 @@ mod tests {
 
     fn experiment(fault: &str) -> String {
         let member = "[memory:1MiB]";
+        if fault.contains("host = ") {
+            return format!(
+                "name = \"x\"\n[hosts.array]\nssh = \"root@array\"\n[hosts.wire]\nssh = \"root@wire\"\n\
+                 bridge = [\"eth0\", \"eth1\"]\n[targets.disk]\nurl = \"memory:1MiB\"\n\
+                 [workloads.load]\nstop = {{ time = \"20s\" }}\n[[fault]]\n{fault}\n"
+            );
+        }
         format!(
             "name = \"x\"\n[lab]\nhosts = [\"client\", \"server\"]\n[lab.links.wan]\n\
              between = [\"client\", \"server\"]\n\

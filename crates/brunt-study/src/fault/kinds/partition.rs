@@ -20,6 +20,7 @@ const PAIRS_MAX: usize = 32;
 
 pub(super) const INFO: Info = Info {
     keys: &["partition"],
+    on_hosts: false,
     help: "drops all packets between two hosts of the lab, or between two groups of hosts, in both directions",
     proof: "probe packets between all pairs pass before, none passes during the fault (by the counters of hosts and links), and they pass again afterwards",
     example: "partition = [\"client\", \"server\"]\nat = \"5s\"\nfor = \"2s\"",
@@ -53,7 +54,7 @@ impl PartitionSide {
     }
 
     fn said(&self) -> String {
-        self.names().iter().map(HostName::as_str).collect::<Vec<_>>().join(", ")
+        HostName::listed(self.names())
     }
 }
 
@@ -69,10 +70,14 @@ impl Partition {
         self.pairs().any(|pair| pair == (one, other) || pair == (other, one))
     }
 
-    /// Whether it keeps those who make requests from the host of this target.
-    fn cuts_off(&self, target: &str, stage: &dyn Stage) -> bool {
-        let host = stage.target(target).and_then(|target| target.host.as_ref());
-        host.is_some_and(|host| self.parts(stage.hosts().worker(), host))
+    /// Those who make requests to this target and are kept from its host, and whether these are all.
+    fn cut_off(&self, target: &str, stage: &dyn Stage) -> (Vec<HostName>, bool) {
+        let Some(host) = stage.target(target).and_then(|target| target.host.as_ref()) else {
+            return (Vec::new(), false);
+        };
+        let (cut, others): (Vec<HostName>, Vec<HostName>) =
+            stage.requesters(target).into_iter().partition(|requester| self.parts(requester, host));
+        (cut, others.is_empty())
     }
 
     /// With a link's fault on the link between two hosts that are kept apart.
@@ -135,14 +140,14 @@ impl Kind for Partition {
             }
             seen.push((one, other));
         }
-        let cut_off = match common.target.as_str() {
-            "" => lab_targets(stage).into_iter().find(|target| self.cuts_off(target, stage)),
-            target => Some(target.to_string()).filter(|target| self.cuts_off(target, stage)),
+        let targets = match common.target.as_str() {
+            "" => lab_targets(stage),
+            target => vec![target.to_string()],
         };
-        match cut_off {
-            Some(target) if common.at.is_none() => {
-                let what =
-                    format!("it separates target {target} from {} for the whole run", stage.hosts().worker());
+        let cut_off = |target: String| Some((self.cut_off(&target, stage).0.into_iter().next()?, target));
+        match targets.into_iter().find_map(cut_off) {
+            Some((requester, target)) if common.at.is_none() => {
+                let what = format!("it separates target {target} from {requester} for the whole run");
                 Err(Mistake::new("partition", what, "write at = … and for = …"))
             }
             _ => Ok(()),
@@ -176,8 +181,13 @@ impl Kind for Partition {
             return Together::both("during the partition no connection between the hosts is reset");
         }
         let other = pair.other_as::<Storage>()?;
-        if !self.cuts_off(&pair.other.common.target, pair.stage) {
+        let (cut_off, all) = self.cut_off(&pair.other.common.target, pair.stage);
+        if cut_off.is_empty() {
             return None;
+        }
+        if !all {
+            let from = HostName::listed(&cut_off);
+            return Together::both(format!("{} affects no request of {from} meanwhile", other.storage));
         }
         if pair.my_times().cover(pair.other_times()) {
             return serves_nobody(&Pair { me: pair.other, other: pair.me, stage: pair.stage });

@@ -22,6 +22,7 @@ use crate::written::written;
 
 pub(super) const INFO: Info = Info {
     keys: &["reset", "to", "port"],
+    on_hosts: false,
     help: "resets TCP connections between two hosts of the lab on behalf of the named host: those of a target, all connections to the host `to`, or those of a `port`",
     proof: "the other host's TCP counts the resets (EstabResets) while the named host's TCP sent none itself (OutRsts); later a new connection carries data both ways",
     example: "target = \"disk\"\nreset = \"server\"\nat = \"5s\"\nfor = \"100ms\"",
@@ -48,18 +49,36 @@ impl Reset {
     pub(super) fn hosts(&self, common: &FaultCommon, stage: &dyn Stage) -> Option<(HostName, HostName)> {
         let host = stage.target(&common.target).and_then(|target| target.host.clone());
         stage.lab()?;
-        let to = self.other_end(host.as_ref(), stage.hosts().worker())?;
+        let to = self.other_end(host.as_ref(), &stage.requesters(&common.target))?;
         Some((self.reset.clone(), to))
     }
 
-    /// The host that gets the resets, where a target is on `host` and requests are made on `worker`.
-    fn other_end(&self, host: Option<&HostName>, worker: &HostName) -> Option<HostName> {
-        match (&self.to, host) {
-            (Some(to), _) => Some(to.clone()),
-            (None, Some(host)) if self.reset == *host => Some(worker.clone()),
-            (None, Some(host)) if self.reset == *worker => Some(host.clone()),
-            (None, _) => None,
+    /// The host that gets the resets, where a target is on `host` and requests are made on `requesters`.
+    fn other_end(&self, host: Option<&HostName>, requesters: &[HostName]) -> Option<HostName> {
+        match (&self.to, host, requesters) {
+            (Some(to), ..) => Some(to.clone()),
+            (None, Some(host), [only]) if self.reset == *host => Some(only.clone()),
+            (None, Some(host), _) if requesters.contains(&self.reset) => Some(host.clone()),
+            (None, ..) => None,
         }
+    }
+
+    /// Why it is not known which connections are meant, of a target on `host` or of none.
+    fn unnamed(&self, common: &FaultCommon, host: Option<&HostName>, stage: &dyn Stage) -> Mistake {
+        let Some(host) = host else {
+            let what = "it does not name the connections to reset";
+            let help = "write target = a target on a host of the lab, or to = the other host";
+            return Mistake::new("reset", what, help);
+        };
+        let target = &common.target;
+        let names = HostName::listed(&stage.requesters(target));
+        if self.reset == *host {
+            let what =
+                format!("connections of {target} come from {names}, and only one of them can be reset");
+            return Mistake::new("reset", what, format!("write to = one of {names}"));
+        }
+        let what = format!("connections of {target} are between {names} and {host}, not '{}'", self.reset);
+        Mistake::new("reset", what, format!("write one of {names}, {host}, or to = the other host"))
     }
 }
 
@@ -85,29 +104,7 @@ impl Kind for Reset {
         };
         let Some((from, to)) = self.hosts(common, stage) else {
             let host = stage.target(&common.target).and_then(|target| target.host.as_ref());
-            return Err(match host {
-                Some(host) => {
-                    let (target, hosts) = (&common.target, stage.hosts());
-                    let worker = hosts.worker();
-                    let what = format!(
-                        "connections of {target} are between {worker} and {host}, not '{}'",
-                        self.reset
-                    );
-                    Mistake::new(
-                        "reset",
-                        what,
-                        format!("write one of {worker}, {host}, or to = the other host"),
-                    )
-                }
-                None => {
-                    let what = "it does not name the connections to reset";
-                    Mistake::new(
-                        "reset",
-                        what,
-                        "write target = a target on a host of the lab, or to = the other host",
-                    )
-                }
-            });
+            return Err(self.unnamed(common, host, stage));
         };
         let hosts = stage.hosts();
         let key = if self.to.is_some() && hosts.find(&from).is_ok() { "to" } else { "reset" };
@@ -146,7 +143,8 @@ impl Kind for Reset {
             let advice = format!("write to = \"{}\", or another host of the lab", lab.worker());
             DriverError::unfit("it does not name the connections to reset", advice)
         };
-        let to = self.other_end(role.map(|role| role.host()), &lab.worker()).ok_or_else(unfit)?;
+        let requesters = scene.requesters.get(&common.target).map_or(&[][..], Vec::as_slice);
+        let to = self.other_end(role.map(|role| role.host()), requesters).ok_or_else(unfit)?;
         let ports = match (self.port, role) {
             (Some(port), _) => ResetPorts::Either(port),
             (None, Some(role)) => ResetPorts::Either(role.address().port()),

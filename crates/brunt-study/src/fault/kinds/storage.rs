@@ -26,6 +26,7 @@ use crate::written::written;
 
 pub(super) const INFO: Info = Info {
     keys: &["storage", "layer"],
+    on_hosts: false,
     help: "storage faults, written as in a device's fault= option",
     proof: "the number of requests that it affected, and later that it is disarmed",
     example: "target = \"disk\"\nstorage = \"aborted-command,p=0.5\"\nat = \"5s\"\nfor = \"5s\"",
@@ -52,7 +53,12 @@ impl Kind for Storage {
         self.storage.clone()
     }
 
-    fn check(&self, _common: &FaultCommon, _stage: &dyn Stage) -> Result<(), Mistake> {
+    fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
+        if let Some(role) = stage.role(&common.target).filter(|role| role.luns().is_none()) {
+            let what = format!("target {} is a {}, which has no storage", common.target, role.info().name);
+            let help = "write serve = \"memory:1GiB\" for the target, or break the sink itself: freeze = true, kill = true";
+            return Err(Mistake::new("storage", what, help));
+        }
         let fault = DeviceFault::parse(&self.storage).map_err(|error| {
             Mistake::new("storage", error.to_string(), "the same as a device's fault= option")
         })?;

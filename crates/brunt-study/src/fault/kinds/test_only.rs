@@ -10,6 +10,7 @@ use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Prepared, Scen
 
 pub(super) const INFO: Info = Info {
     keys: &["test_only", "hidden"],
+    on_hosts: false,
     help: "does nothing, and shows or not as it is told to",
     proof: "its own word",
     example: "test_only = true\nat = \"5s\"\nfor = \"5s\"",

@@ -60,7 +60,9 @@ fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     let experiment =
         Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
     let mut targets = BTreeMap::from([("disk".to_string(), open_url(url).unwrap())]);
-    let schedule = FaultSchedule::new(&experiment, &mut targets, &BTreeMap::new(), None).unwrap();
+    let schedule =
+        FaultSchedule::new(&experiment, &mut targets, &BTreeMap::new(), &BTreeMap::new(), None, None)
+            .unwrap();
     let backend = Arc::clone(&targets["disk"]);
     let folder = tempfile::tempdir().unwrap();
     let (told, flag) = (Arc::<Mutex<Told>>::default(), Arc::new(AtomicBool::new(false)));
@@ -337,7 +339,10 @@ fn layers_are_found() {
         );
         let experiment = Experiment::parse("x.toml", &text).unwrap();
         let mut targets = BTreeMap::from([("disk".to_string(), open_url(url).unwrap())]);
-        match (FaultSchedule::new(&experiment, &mut targets, &BTreeMap::new(), None), said) {
+        match (
+            FaultSchedule::new(&experiment, &mut targets, &BTreeMap::new(), &BTreeMap::new(), None, None),
+            said,
+        ) {
             (Err(error), Some(said)) => assert!(error.to_string().contains(said), "{error}"),
             (result, said) => assert!(result.is_ok() && said.is_none(), "{url} {layer}"),
         }

@@ -1,7 +1,7 @@
 //! `brunt agent clock`: how far the clocks of other hosts are from this machine's, and how fast they run apart.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brunt_core::{Clock, Span};
 use brunt_host::{
@@ -16,6 +16,8 @@ use crate::cli::{Done, Failure, Output};
 const BURST: u32 = 16;
 /// The pause between rounds in between.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
+/// Between two attempts to reach an agent that does not listen yet.
+const WAIT_PAUSE: Duration = Duration::from_millis(250);
 
 /// Compare the clocks of other hosts with this machine's: offset, drift, and how sure that is
 ///
@@ -32,6 +34,10 @@ pub struct ClockArgs {
     /// How long to ask: the longer, the better the drift is known
     #[arg(long = "for", value_name = "TIME", default_value = "3s")]
     time: Span,
+
+    /// Wait this long for agents that do not listen yet, and for names that do not exist yet
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    wait: Span,
 }
 
 /// What was found of one host.
@@ -54,7 +60,7 @@ pub fn run(args: &ClockArgs, output: &Output) -> Done {
     let stop = output.interrupt_flag();
     let options = &options;
     let results: Vec<Result<HostClock, HostError>> = std::thread::scope(|scope| {
-        let ask = |address| scope.spawn(move || measure(address, options, args.time.0, stop));
+        let ask = |address| scope.spawn(move || measure(address, options, args, stop));
         let threads: Vec<_> = addresses.iter().map(ask).collect();
         threads.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
     });
@@ -77,13 +83,32 @@ pub fn run(args: &ClockArgs, output: &Output) -> Done {
     }
 }
 
+/// Connects to a host, and tries again for this long while nothing listens there.
+fn connect(
+    address: &HostAddress,
+    options: &ConnectOptions,
+    wait: Duration,
+    stop: &AtomicBool,
+) -> Result<RemoteHost, HostError> {
+    let begin = Instant::now();
+    loop {
+        match RemoteHost::connect(address, options) {
+            Err(HostError::Connect { .. }) if begin.elapsed() < wait && !stop.load(Ordering::Relaxed) => {
+                std::thread::sleep(WAIT_PAUSE);
+            }
+            answer => return answer,
+        }
+    }
+}
+
 fn measure(
     address: &HostAddress,
     options: &ConnectOptions,
-    time: Duration,
+    args: &ClockArgs,
     stop: &AtomicBool,
 ) -> Result<HostClock, HostError> {
-    let mut host = RemoteHost::connect(address, options)?;
+    let time = args.time.0;
+    let mut host = connect(address, options, args.wait.0, stop)?;
     let mut notes = Vec::new();
     let mut hear = |news| {
         if let HostNews::Note(note) = news {

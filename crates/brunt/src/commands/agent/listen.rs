@@ -7,13 +7,16 @@ use super::ServeArgs;
 use crate::cli::{Done, Failure, Output};
 use crate::commands::target::address;
 
+/// The port of agents in examples and manifests; nobody has registered it.
+const PORT: u16 = 7420;
+
 /// Serves until Ctrl-C or SIGTERM.
 pub fn run(args: &ServeArgs, output: &Output) -> Done {
     let config = args.config()?;
     let (Some(listen), Some(identity)) = (&args.listen, &args.identity) else {
         return Err(Failure::usage("--listen needs --identity").advise("'brunt agent init' makes identities"));
     };
-    let at = address(listen).map_err(|failure| failure.prefixed("--listen "))?;
+    let at = address(listen, PORT).map_err(|failure| failure.prefixed("--listen "))?;
     let identity = Identity::read(identity).map_err(|error| Failure::usage(format!("--identity {error}")))?;
     let tls = AgentTls::new(&identity).map_err(|error| Failure::usage(format!("--identity {error}")))?;
     let listener = AgentListener::bind(at, tls, config).map_err(|error| {

@@ -13,11 +13,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use brunt_block::{Congestion, CongestionError};
 use brunt_core::Span;
 use brunt_core::units::format_duration;
-use brunt_host::{AgentConfig, AgentEnd, MessageStream};
+use brunt_host::{AgentConfig, AgentEnd, AllowList, MessageStream, NotServed, RoleProgram};
+use brunt_result::message::HostRole;
+use brunt_study::role::{self, Launch, Serve};
 
 use crate::cli::{Done, Failure, Output};
+use crate::devices::BACKENDS;
 
 /// Shortest lease: a controller asks each second.
 const LEASE_MIN: Duration = Duration::from_secs(2);
@@ -27,8 +31,9 @@ const LEASE_MAX: Duration = Duration::from_secs(3600);
 /// Work on this host for a controller elsewhere, or compare other hosts' clocks with this one's
 ///
 /// With --stdio it talks over its standard streams, as ssh starts it; a user has no need to. With --listen it serves
-/// controllers that show a certificate of its authority; 'init' makes the certificates. What an agent does for a
-/// controller ends when that ends or is not heard for the length of the lease. 'clock' compares the clocks of other hosts
+/// controllers that show a certificate of its authority; 'init' makes the certificates. For a controller it runs the
+/// workloads of an experiment, serves targets, injects faults, samples the host's counters and compares clocks. All of that
+/// ends when the controller ends or is not heard for the length of the lease. 'clock' compares the clocks of other hosts
 /// with this machine's.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -59,8 +64,15 @@ struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "listen")]
     identity: Option<PathBuf>,
 
+    /// What controllers may do here: open a device, a file or a folder (its path) or a kind of device, such as iscsi:; inject
+    /// a fault (fault:cpu, fault:memory, fault:freeze[=PROCESS], fault:kill[=PROCESS], fault:netem[=INTERFACE],
+    /// fault:bridge[=INTERFACE]); serve targets and sinks at any address (serve:) or at one (serve:10.0.0.9), of devices that
+    /// are allowed as well. Can be repeated [default: nothing with --listen, whatever this user may do with --stdio]
+    #[arg(long, value_name = "WHAT")]
+    allow: Vec<String>,
+
     /// End when the controller is not heard for this long, 2s to 1h.
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(long, value_name = "TIME", default_value = "8s")]
     lease: Span,
 
     /// Remove the program's own file and its folder: it is a copy that is not needed any more.
@@ -86,8 +98,8 @@ impl super::Subcommand for Agent {
         ),
         ("brunt agent init certificates node7", "certificates for node7 and its controller"),
         (
-            "brunt agent --listen 0.0.0.0:7420 --identity agent-node7.pem",
-            "an agent on node7 for whoever has the controller's",
+            "brunt agent --listen 0.0.0.0:7420 --identity agent-node7.pem --allow /dev/nvme1n1",
+            "an agent on node7: holders of the controller's certificate may load this disk",
         ),
         ("brunt agent --stdio", "what a controller has ssh run on a host"),
     ];
@@ -108,8 +120,35 @@ impl ServeArgs {
         if !(LEASE_MIN..=LEASE_MAX).contains(&self.lease.0) {
             return Err(Failure::usage(format!("--lease {}: write 2s to 1h", self.lease)));
         }
-        Ok(AgentConfig { program: program(), lease: self.lease.0, clock_shift_ns: self.clock_shift_ns })
+        let allow = match self.allow.is_empty() && self.stdio {
+            true => AllowList::everything(),
+            false => AllowList::only(self.allow.iter().map(String::as_str), &BACKENDS)
+                .map_err(|error| Failure::usage(format!("--allow {error}")))?,
+        };
+        Ok(AgentConfig {
+            program: program(),
+            lease: self.lease.0,
+            clock_shift_ns: self.clock_shift_ns,
+            allow,
+            backends: &BACKENDS,
+            serving,
+        })
     }
+}
+
+/// What this program serves for a controller, as for an experiment of its own.
+fn serving(wish: &HostRole) -> Result<RoleProgram, NotServed> {
+    let serve: Serve =
+        serde_json::from_value(wish.serve.clone()).map_err(|error| NotServed(error.to_string()))?;
+    let role = role::serving(&serve);
+    let Launch::Process { mut arguments, .. } = role.launch() else {
+        return Err(NotServed(format!("a {} is no program", role.info().name)));
+    };
+    if let Some(name) = &wish.congestion {
+        let _: Congestion = name.parse().map_err(|error: CongestionError| NotServed(error.to_string()))?;
+    }
+    arguments.extend(role::serving_arguments(wish.congestion.clone()));
+    Ok(RoleProgram { arguments, login_option: role.login_option() })
 }
 
 /// Talks over standard input and output until the controller or its lease is gone.

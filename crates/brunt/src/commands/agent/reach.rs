@@ -81,7 +81,9 @@ impl ReachArgs {
             far_program: self.far_program.clone(),
             arguments: shift.into_iter().collect(),
             tls,
+            lab_host: None,
             connect_max: self.connect_timeout.0,
+            answer_max: self.connect_timeout.0,
             silence_max: self.silence.0,
         })
     }

@@ -41,6 +41,11 @@ pub struct Capture {
     #[arg(long, default_value_t = 1, requires = "loss")]
     seed: u64,
 
+    /// Only write the generated captures, or with --loss copies that lack packets, into this folder, and keep them:
+    /// for profilers
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["folder", "replay", "part", "rounds"])]
+    make: Option<PathBuf>,
+
     /// Send the file out of this interface instead; preferably one in a network namespace created for this.
     #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["loss", "quick", "folder"])]
     replay: Option<String>,
@@ -80,6 +85,7 @@ impl Subcommand for Capture {
             folder: self.folder,
             loss: self.loss,
             seed: self.seed,
+            make: self.make,
             replay: self.replay,
             times: self.times,
             duration: self.duration,

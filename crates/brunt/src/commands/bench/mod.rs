@@ -3,10 +3,14 @@
 
 mod actors;
 mod capture;
+mod hosts;
 mod iscsi;
 mod link;
 mod load;
+mod nbd;
+mod page;
 mod replay;
+mod store;
 mod trace;
 
 use clap::{ArgMatches, FromArgMatches};
@@ -17,12 +21,16 @@ use crate::cli::{Done, Output};
 /// What can be measured, in the order of `brunt bench --help`.
 const SUBJECTS: &[Entry] = &[
     entry::<iscsi::Iscsi>(),
+    entry::<nbd::Nbd>(),
+    entry::<store::Store>(),
     entry::<load::Load>(),
     entry::<link::Link>(),
+    entry::<hosts::HostsArgs>(),
     entry::<actors::Actors>(),
     entry::<capture::Capture>(),
     entry::<replay::ReplayArgs>(),
     entry::<trace::Trace>(),
+    entry::<page::Page>(),
 ];
 
 /// Benchmark Brunt itself against comparable tools

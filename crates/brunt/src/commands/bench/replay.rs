@@ -18,12 +18,20 @@ pub struct ReplayArgs {
     /// Runs of each side; under 4 the ratio's interval is wide
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     rounds: u32,
+    /// Compare with blkreplay: the program, and options if need be ("blkreplay --threads=64")
+    #[arg(long, value_name = "COMMAND")]
+    blkreplay: Option<String>,
+    /// Compare with hfplayer: the program, and options if need be ("hfplayer -c 2.6", the clock in GHz); issue errors are
+    /// known if it was compiled with DEBUG_TIMING
+    #[arg(long, value_name = "COMMAND")]
+    hfplayer: Option<String>,
 }
 
 impl Subcommand for ReplayArgs {
     const NAME: &'static str = "replay";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt bench replay", "40,000 requests 100 µs apart, against fio and a bare loop"),
+        ("brunt bench replay --blkreplay ./blkreplay", "against blkreplay, too"),
         ("brunt bench replay --gap-us 20 --rounds 4", "the same at 50,000 requests a second"),
     ];
 
@@ -33,6 +41,8 @@ impl Subcommand for ReplayArgs {
             gap_us: self.gap_us,
             fast_requests: self.fast_requests,
             rounds: self.rounds,
+            blkreplay: self.blkreplay,
+            hfplayer: self.hfplayer,
         };
         Ok(settings.run(output)?)
     }

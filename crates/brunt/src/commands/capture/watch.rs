@@ -8,10 +8,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brunt_capture::{Analysed, CaptureGlance, LiveCapture, LiveReport, Parsers, Sink};
+use brunt_web::http::HttpServer;
 
 use super::{metrics, view};
-use crate::cli::{Failure, Output};
-use crate::metrics::{Server, listen, serve};
+use crate::cli::{Failure, Output, bind_for};
+use crate::metrics::serve;
 
 /// How often the parsers are asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -44,7 +45,7 @@ pub struct Watch {
     thread: Option<JoinHandle<()>>,
     started: Instant,
     next: Instant,
-    server: Option<Server>,
+    server: Option<HttpServer>,
 }
 
 impl Watch {
@@ -58,7 +59,7 @@ impl Watch {
         let page = Arc::new(Mutex::new(metrics::page(&Picture::default())));
         let shown = Arc::clone(&page);
         let current = move || shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let server = serve(listen(metrics)?, output, current)?;
+        let server = serve(bind_for("metrics", metrics)?, output, current)?;
         let (sender, news) = channel();
         let output = output.clone();
         let thread = std::thread::Builder::new()

@@ -1,7 +1,9 @@
 //! Properties of a device or a portal: `brunt io info` and `brunt io targets`. Nothing is read or written.
 
+use brunt_block::attempts::Attempted;
 use brunt_core::units::format_size;
 use brunt_iscsi::initiator::{connect, url::InitiatorConfig};
+use brunt_store::nbd::{connect as nbd, url::NbdConfig};
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Failure, Output};
@@ -41,19 +43,43 @@ pub fn info(url: &str, output: &Output) -> Done {
     Ok(())
 }
 
-/// Prints the targets behind a portal.
+/// Prints the targets behind a portal, or the exports of an NBD server.
 pub fn targets(url: &str, output: &Output) -> Done {
+    if let Some(config) = NbdConfig::of_url(url) {
+        return exports(&config.map_err(Failure::usage)?, output);
+    }
     let address = url.strip_prefix("iscsi:").ok_or_else(|| {
-        Failure::usage(format!("'{url}' is not an iSCSI URL")).advise("write iscsi://host:port")
+        Failure::usage(format!("'{url}' is not an iSCSI or NBD URL"))
+            .advise("write iscsi://host:port, nbd://host:port or nbd+unix://?socket=PATH")
     })?;
     let config = InitiatorConfig::parse(address, &mut Default::default(), &|key| std::env::var(key).ok())
         .map_err(Failure::usage)?;
-    let found = connect::discover(&config).map_err(Failure::failed)?;
+    let Attempted { value: found, retries, trouble } = connect::discover(&config).map_err(Failure::failed)?;
+    if let Some(trouble) = &trouble {
+        output.note(format_args!("attempts to connect repeated: {retries}, last: {trouble}"));
+    }
     for target in &found {
         output.line(format_args!("{}\t{}", target.name, target.addresses.join(" ")));
     }
     let list: Vec<Value> =
         found.iter().map(|t| json!({ "name": t.name, "addresses": t.addresses })).collect();
-    output.object(&json!({ "portal": config.name(), "targets": list }));
+    output.object(&json!({
+        "portal": config.name(),
+        "targets": list,
+        "connect_retries": retries,
+        "trouble": trouble.map(|trouble| trouble.to_string()),
+    }));
+    Ok(())
+}
+
+fn exports(config: &NbdConfig, output: &Output) -> Done {
+    let found = nbd::list(config).map_err(Failure::failed)?;
+    for (name, description) in &found {
+        let name = if name.is_empty() { "(the default export)" } else { name };
+        output.line(format_args!("{name}\t{description}"));
+    }
+    let list: Vec<Value> =
+        found.iter().map(|(name, description)| json!({ "name": name, "description": description })).collect();
+    output.object(&json!({ "server": config.address.to_string(), "exports": list }));
     Ok(())
 }

@@ -77,12 +77,12 @@ enum Action {
         /// Device URL.
         url: String,
     },
-    /// List the targets behind an iSCSI portal (SendTargets).
+    /// List the targets behind an iSCSI portal (SendTargets), or the exports of an NBD server.
     #[command(
-        after_help = "Examples:\n  # list target names and addresses\n  brunt io targets iscsi://127.0.0.1:3260"
+        after_help = "Examples:\n  # list target names and addresses\n  brunt io targets iscsi://127.0.0.1:3260\n  # list exports\n  brunt io targets nbd://127.0.0.1"
     )]
     Targets {
-        /// `iscsi://[user%secret@]host[:port]`.
+        /// `iscsi://[user%secret@]host[:port]`, `nbd://host[:port]` or `nbd+unix://?socket=PATH`.
         url: String,
     },
 }
@@ -90,7 +90,7 @@ enum Action {
 /// Which requests.
 #[derive(Args)]
 struct Range {
-    /// Device URL: a path, null:SIZE, memory:SIZE, `iscsi://[user%secret@]host[:port]/target-name/lun` and others
+    /// Device URL: a path, null:SIZE, memory:SIZE, `iscsi://[user%secret@]host[:port]/target-name/lun`, `nbd://host[:port]/export` and others
     /// (see `brunt help devices`).
     url: String,
     /// Start of the range in bytes.

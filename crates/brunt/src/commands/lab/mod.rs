@@ -19,9 +19,10 @@ use brunt_study::experiment::{Experiment, LabEntry};
 use brunt_study::host::Hosts;
 use brunt_study::lab::BuiltLab;
 use brunt_study::role::{Role, RoleError};
+use brunt_study::service::Services;
 use serde_json::json;
 
-use super::run::{read, serve};
+use super::run::{Ground, read, serve, start_services};
 use crate::cli::{Done, Failure, Output};
 use crate::lab;
 
@@ -98,18 +99,22 @@ impl Plan {
     }
 
     /// Builds it all. The caller goes on in namespaces of its own, on the workers' host.
-    fn build(&self, delay: Option<Duration>) -> Result<Built, Failure> {
-        let lab = lab::enter(&self.experiment, self.entry(), &self.hosts)?;
+    fn build(&self, delay: Option<Duration>, output: &Output) -> Result<Built, Failure> {
+        let (lab, scratch) = lab::enter(&self.experiment, self.entry(), &self.hosts)?;
         if let Some(delay) = delay {
             self.move_apart(&lab, delay)?;
         }
         let (mut roles, mut variables) = (Vec::new(), Variables::new());
+        let ground = Ground::without_results(&self.hosts, Some(&lab), scratch);
+        let services = start_services(&self.experiment, ground, output)?;
         for name in self.experiment.targets.keys() {
-            let (url, role) = serve(&self.experiment, name, &self.hosts, Some(&lab))?;
+            let (url, role) = serve(&self.experiment, name, &self.hosts, Some(&lab), None)?;
+            let url = services.as_ref().map_or(url.clone(), |services| services.filled(&url));
             roles.extend(role);
             variables.insert(variable(name), url);
         }
-        Ok(Built { lab, roles, variables })
+        roles.extend(services.iter().flat_map(Services::roles));
+        Ok(Built { lab, roles, variables, _services: services })
     }
 
     /// Sets every link's delay, each way.
@@ -129,6 +134,8 @@ struct Built {
     lab: BuiltLab,
     roles: Vec<Arc<dyn Role>>,
     variables: Variables,
+    /// End with it.
+    _services: Option<Services>,
 }
 
 /// How a lab ended.

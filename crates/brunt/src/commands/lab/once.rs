@@ -39,7 +39,7 @@ pub fn run(args: &OnceArgs, output: &Output) -> Done {
     let plan = Plan::read(&args.experiment)?;
     let on = args.on.as_deref().map_or_else(|| plan.hosts.worker().clone(), HostName::from);
     let host = plan.hosts.find(&on).map_err(Failure::usage)?;
-    let built = plan.build(args.delay)?;
+    let built = plan.build(args.delay, output)?;
     let launcher = host.launcher(Some(&built.lab)).map_err(Failure::failed)?;
     let name = args.command[0].display().to_string();
     let mut command = Command::new(&args.command[0]);

@@ -76,7 +76,7 @@ fn hold(args: &UpArgs, plan: &Plan, output: &Output) -> Done {
     leave_terminal();
     let listener = standing::inherited_listener()
         .map_err(|error| Failure::failed(format!("no socket on standard input: {error}")))?;
-    let built = plan.build(args.delay)?;
+    let built = plan.build(args.delay, output)?;
     standing::serve(&listener, plan, &built, output)
 }
 

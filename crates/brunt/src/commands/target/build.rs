@@ -206,7 +206,7 @@ pub fn portals(file: &TargetFile) -> Result<Vec<Portal>, Misplaced> {
     let mut portals = Vec::new();
     for (index, PortalEntry { listen, advertise, group, .. }) in file.portals.iter().enumerate() {
         let here = |key, failure| Misplaced::at(&["portal", &index.to_string(), key], failure);
-        let address = address(listen).map_err(|failure| here("listen", failure))?;
+        let address = address(listen, ISCSI_PORT).map_err(|failure| here("listen", failure))?;
         if let Some(text) = advertise {
             check_advertised(text).map_err(|failure| here("advertise", failure))?;
         }
@@ -316,21 +316,26 @@ pub fn port_state(state: AccessState) -> PortState {
     }
 }
 
-/// The address that a portal's text names.
+/// The port that IANA gave iSCSI.
+const ISCSI_PORT: u16 = 3260;
+
+/// The address that a text names, where to listen; one without a port means this one.
 ///
 /// # Errors
 /// It names none.
-pub fn address(text: &str) -> Result<SocketAddr, Failure> {
+pub fn address(text: &str, port: u16) -> Result<SocketAddr, Failure> {
     let wrong = |what: String| {
         Failure::usage(format!("{text}: {what}"))
-            .advise("write ADDRESS:PORT, such as 127.0.0.1:3260 or [::1]:0")
+            .advise(format!("write ADDRESS:PORT, such as 127.0.0.1:{port} or [::1]:0"))
     };
-    // An address alone means the port that IANA gave iSCSI.
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, 3260));
+        return Ok(SocketAddr::new(ip, port));
     }
-    let found = text.to_socket_addrs().map_err(|error| wrong(error.to_string()))?.next();
-    found.ok_or_else(|| wrong("no such host".to_string()))
+    let mut found = text.to_socket_addrs().map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidInput => wrong("this is not an address".to_string()),
+        _ => wrong(error.to_string()),
+    })?;
+    found.next().ok_or_else(|| wrong("no such host".to_string()))
 }
 
 /// What discovery answers must be `host:port` (RFC 7143, 13.8): whether the name exists is known where it is used.
@@ -465,9 +470,10 @@ mod tests {
 
     #[test]
     fn addresses() {
-        assert!(address("nowhere").is_err());
-        assert_eq!(address("[::1]:0").unwrap().port(), 0);
-        assert_eq!(address("::1").unwrap().port(), 3260);
+        assert!(address("nowhere", 1).is_err());
+        assert_eq!(address("[::1]:0", 1).unwrap().port(), 0);
+        assert_eq!(address("::1", ISCSI_PORT).unwrap().port(), 3260);
+        assert!(address("localhost:7", 1).unwrap().ip().is_loopback());
         for good in ["203.0.113.5:3260", "[2001:db8::5]:3261", "san-1.example:1"] {
             assert!(check_advertised(good).is_ok(), "{good}");
         }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brunt_block::open_url;
+use brunt_block::OpenError;
 use brunt_core::units::parse_size;
 use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunOptions};
 
@@ -125,8 +125,9 @@ pub fn open(
     ports: &Ports,
 ) -> Result<Arc<LogicalUnit>, Failure> {
     let words = words.clone();
-    let backend =
-        open_url(&words.url).map_err(|error| devices::open_failure(&error, format!("{text}: {error}")))?;
+    let failed = |error: OpenError| devices::open_failure(&error, format!("{text}: {error}"));
+    let backend = devices::open_lun(&words.url).map_err(failed)?;
+    words.aptpl.iter().try_for_each(|path| devices::check_file(path)).map_err(failed)?;
     let options = LunOptions {
         thin: words.thin,
         read_only: words.read_only || backend.info().read_only,

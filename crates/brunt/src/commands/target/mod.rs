@@ -1,10 +1,11 @@
-//! `brunt target`: serves devices over iSCSI until Ctrl-C or SIGTERM.
+//! `brunt target`: serves devices over iSCSI, and over NBD if wanted, until Ctrl-C or SIGTERM.
 
 mod build;
 mod file;
 mod live;
 mod lun;
 mod metrics;
+mod nbd;
 mod orders;
 mod reload;
 
@@ -20,7 +21,7 @@ use brunt_core::Size;
 use brunt_core::units::format_size;
 use brunt_iscsi::target_node::{Listener, StartError, TargetConfig, TargetServer, TargetStats};
 use brunt_study::control;
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(super) use self::build::address;
 use self::file::{
@@ -29,7 +30,7 @@ use self::file::{
 use self::live::Live;
 use super::role::Role;
 use super::sockets::Sockets;
-use crate::cli::{Done, Failure, Output};
+use crate::cli::{Done, Failure, Output, bind_for};
 
 /// How often the command checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -133,6 +134,9 @@ pub struct Target {
     metrics: Option<SocketAddr>,
 
     #[command(flatten)]
+    nbd: nbd::NbdFlags,
+
+    #[command(flatten)]
     role: Role,
 }
 
@@ -159,6 +163,14 @@ impl super::Subcommand for Target {
             "brunt target --lun memory:1GiB --chap @secret.txt --portal 0.0.0.0:3260",
             "require CHAP from initiators on the network; secret.txt contains USER:SECRET",
         ),
+        (
+            "brunt target --lun disk.img --nbd 127.0.0.1:10809",
+            "serve a disk over NBD as well: qemu-system-x86_64 -drive file=nbd://127.0.0.1/0,format=raw",
+        ),
+        (
+            "brunt target --lun disk.img --nbd 0.0.0.0:10809 --nbd-tls /etc/pki/nbd --nbd-tls-verify-peer",
+            "serve it over NBD to clients with a certificate only: nbdcopy nbds://host/0 copy.img",
+        ),
         ("brunt target --config targets.toml", "serve several targets; docs/target.md shows such a file"),
     ];
 
@@ -180,7 +192,8 @@ impl super::Subcommand for Target {
             None => Arc::default(),
         };
         // An address that cannot be had is said before anything is served.
-        let metrics = crate::metrics::listen(self.metrics)?;
+        let metrics = bind_for("metrics", self.metrics)?;
+        let nbd = self.nbd.listen()?;
         let plan = match &self.config {
             Some(path) => Plan::read(path)?,
             None => Plan::of_flags(self.described()?),
@@ -206,6 +219,7 @@ impl super::Subcommand for Target {
             }
         }
         let live = Live::new(server, &plan, ports, self.config.clone(), output);
+        let nbd = nbd.map(|door| nbd::serve(door, &live, output)).transpose()?;
         let measured = Arc::clone(&live);
         let _metrics = crate::metrics::serve(metrics, output, move || metrics::page(&measured.server))?;
         if self.control {
@@ -221,8 +235,9 @@ impl super::Subcommand for Target {
             std::thread::sleep(LOOK);
         }
         let addresses: Vec<String> = live.server.portals().iter().map(ToString::to_string).collect();
+        let nbd = nbd.map(|server| nbd::summary(&server.shutdown()));
         let stats = live.server.shutdown(GRACE);
-        summarize(&stats, &live.names(), &addresses, output);
+        summarize(&stats, &live.names(), &addresses, nbd, output);
         Ok(())
     }
 }
@@ -328,7 +343,13 @@ fn take_orders(live: &Arc<Live>, output: &Output) -> Done {
     thread.map(drop).map_err(|error| Failure::failed(format!("cannot start a thread for --control: {error}")))
 }
 
-fn summarize(stats: &TargetStats, names: &[String], portals: &[String], output: &Output) {
+fn summarize(
+    stats: &TargetStats,
+    names: &[String],
+    portals: &[String],
+    nbd: Option<(String, Value)>,
+    output: &Output,
+) {
     let c = &stats.counters;
     output.line(format_args!(
         "{} sessions, {} commands, {} read, {} written; {} digest errors, {} rejected PDUs, {} refused and {} dropped logins, {} broken connections",
@@ -342,7 +363,10 @@ fn summarize(stats: &TargetStats, names: &[String], portals: &[String], output: 
         stats.logins_dropped,
         stats.connections_broken,
     ));
+    let (line, nbd) = nbd.unzip();
+    line.into_iter().for_each(|line| output.line(line));
     output.object(&json!({
+        "nbd": nbd,
         "name": names.first(),
         "names": names,
         "portals": portals,

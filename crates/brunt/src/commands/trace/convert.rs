@@ -185,7 +185,7 @@ fn print(converted: &Converted, output: &Output) {
     ));
     let Converted { left_out, ledger, .. } = converted;
     for (number, why) in [
-        (converted.damaged, "rows that cannot be read"),
+        (converted.damaged, "not readable"),
         (left_out.outside_time, "outside the slice of time"),
         (left_out.other_devices, "of other devices"),
         (left_out.not_in_share, "outside the share of addresses"),

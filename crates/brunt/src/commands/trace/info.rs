@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use brunt_core::units::{format_grouped, format_size};
+use brunt_core::units::{counted, format_grouped, format_size};
 use brunt_trace::{Summarizer, TraceInfo};
 
 use super::{ReadArgs, failure};
@@ -54,27 +54,39 @@ fn print(info: &TraceInfo, output: &Output) {
     }
     output.line(format_args!("requests     {} in {:.3} s", count(info.ledger.requests), info.span_s));
     if let Some(first) = info.ledger.damaged_first {
-        let damaged = count(info.ledger.damaged);
-        output.line(format_args!("damaged      {damaged} rows were skipped, the first is row {first}"));
+        output.line(match info.ledger.damaged {
+            1 => format!("damaged      1 row was skipped, row {first}"),
+            damaged => format!("damaged      {} rows were skipped, the first is row {first}", count(damaged)),
+        });
     }
     if info.ledger.details_dropped > 0 {
-        let dropped = count(info.ledger.details_dropped);
         output.line(format_args!(
-            "dropped      details of {dropped} commands (FUA, what UNMAP gives back): their requests came too late"
+            "dropped      details of {} (FUA, what UNMAP gives back): their requests came too late",
+            counted(info.ledger.details_dropped as usize, "command")
         ));
     }
     if info.ledger.backwards > 0 {
-        let backwards = count(info.ledger.backwards);
+        let backwards = match info.ledger.backwards {
+            1 => "1 time is before the one before it".to_string(),
+            backwards => format!("{} times are before the one before them", count(backwards)),
+        };
         let order = match (info.sorted, info.ledger.out_of_order) {
             (false, _) => "kept in the order of the file; --sort sorts them".to_string(),
             (true, 0) => "sorted".to_string(),
             (true, late) => format!("sorted, but for {} that were too late", count(late)),
         };
-        output.line(format_args!("backwards    {backwards} times are before the one before them ({order})"));
+        output.line(format_args!("backwards    {backwards} ({order})"));
     }
     if info.ledger.repeated > 0 {
-        let repeated = count(info.ledger.repeated);
-        output.line(format_args!("repeated     {repeated} writes were one block, written again and again"));
+        output.line(match info.ledger.repeated {
+            1 => "repeated     1 write was one block, written again and again".to_string(),
+            repeated => {
+                format!(
+                    "repeated     {} writes were one block each, written again and again",
+                    count(repeated)
+                )
+            }
+        });
     }
     if let Some(events) = info.ledger.events {
         let (merges, splits, others) = (count(events.merges), count(events.splits), count(events.others));
@@ -97,7 +109,9 @@ fn figures(info: &TraceInfo, output: &Output) {
         .iter()
         .map(|size| format!("{} × {}", format_size(size.bytes), count(size.requests)))
         .collect();
-    output.line(format_args!("sizes        {}", sizes.join(", ")));
+    if !sizes.is_empty() {
+        output.line(format_args!("sizes        {}", sizes.join(", ")));
+    }
     let mean = info.rate.mean_per_s.map_or_else(|| "-".to_string(), |rate| format!("{rate:.1}/s"));
     output.line(format_args!(
         "rate         {mean} on average, at most {} in a second",
@@ -108,7 +122,10 @@ fn figures(info: &TraceInfo, output: &Output) {
             "burstiness   {dispersion:.1} (variance over mean of a second's requests; Poisson: 1)"
         ));
     }
-    locality(info, output);
+    if !info.sizes.is_empty() {
+        locality(info, output);
+    }
+    answers(info, output);
     output.line(format_args!("digest       {} (times {})", info.digest.requests, info.digest.times));
 }
 
@@ -125,7 +142,7 @@ fn locality(info: &TraceInfo, output: &Output) {
     output.line(format_args!("runs         {mean:.2} requests on average, the longest {longest}"));
     let hot = info.hot_extents.iter().take(3).map(|hot| {
         let at = format_size(hot.offset_bytes);
-        format!("{} at {at} of device {}", count(hot.requests), hot.device)
+        format!("{} at {at} of device {}", count(hot.requests), hot.device_name)
     });
     let hot = hot.collect::<Vec<_>>().join(", ");
     output.line(format_args!("hot          {hot} (requests of an extent of 1 MiB)"));
@@ -138,24 +155,33 @@ fn locality(info: &TraceInfo, output: &Output) {
     }
     if let Some(reuse) = &info.reuse {
         let first = reuse.first_use_share * 100.0;
-        let median = reuse.median_bytes.map_or_else(|| "-".to_string(), format_size);
         let error = reuse.standard_error * 100.0;
+        let median = reuse.median_bytes.map_or_else(
+            || "hardly any block is used again".to_string(),
+            |median| format!("the median reuse distance is up to {}", format_size(median)),
+        );
         output.line(format_args!(
-            "reuse        {first:.1} % of blocks' uses are their first; the median reuse distance is up to {median} (± {error:.1} %)"
+            "reuse        {first:.1} % of blocks' uses are their first; {median} (shares ± {error:.1} %)"
         ));
     }
+}
+
+/// What is known of answers.
+fn answers(info: &TraceInfo, output: &Output) {
     if let Some(depth) = info.depth {
         let (mean, p99, max) = (depth.mean, depth.p99, depth.max);
-        output.line(format_args!("depth        {mean:.1} in flight on average, p99 {p99}, at most {max}"));
+        output.line(format_args!(
+            "depth        {mean:.1} in flight on average when one is made, itself included, p99 {p99}, at most {max}"
+        ));
     }
     if let Some(response) = info.response {
         output.line(format_args!(
-            "response     mean {:.1} µs, median {:.1} µs, p99 {:.1} µs, max {:.1} µs ({} requests)",
+            "response     mean {:.1} µs, median {:.1} µs, p99 {:.1} µs, max {:.1} µs ({})",
             response.mean_us,
             response.p50_us,
             response.p99_us,
             response.max_us,
-            count(response.requests)
+            counted(response.requests as usize, "request")
         ));
     }
 }

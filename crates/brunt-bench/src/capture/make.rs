@@ -1,0 +1,126 @@
+//! Writes the captures that the others measure, whole and with packets lost, and keeps them: for measurements by other
+//! means (callgrind), again and again on the same bytes. The one rule: what is there already is replaced, nothing else
+//! is touched.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::CaptureBench;
+use super::loss::write_lossy;
+use super::subject::{Made, SubjectCapture};
+use crate::scratch::Scratch;
+use crate::{BenchError, BenchResult, Console};
+
+/// Makes the captures of `settings` in `folder`.
+///
+/// # Errors
+/// Nothing would be written, or two captures under one name; a file cannot be read or written.
+pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> BenchResult {
+    let losses: Vec<f64> = settings.loss.iter().flatten().copied().collect();
+    if !settings.files.is_empty() && losses.is_empty() {
+        let what = "--make writes nothing of a capture that is there already; state --loss for copies that lack packets";
+        return Err(BenchError::usage(what));
+    }
+    // What is packed is unpacked there.
+    let scratch = Scratch::new(Some(folder), "make")?;
+    let subjects: Result<Vec<SubjectCapture>, BenchError> = match &settings.files[..] {
+        [] => Made::ALL.iter().map(|made| made.subject(folder, settings.quick)).collect(),
+        files => files.iter().map(|file| SubjectCapture::of_file(file, &scratch)).collect(),
+    };
+    let subjects = subjects?;
+    let mut names = BTreeSet::new();
+    for name in subjects.iter().flat_map(|subject| losses.iter().map(|percent| lossy_name(subject, *percent)))
+    {
+        if let Some(name) = names.replace(name) {
+            let what =
+                "of two captures or losses; name each loss once, and captures that differ in their names";
+            return Err(BenchError::usage(format!("--make would write {name} twice: {what}")));
+        }
+    }
+    let mut files = Vec::new();
+    for subject in subjects {
+        if subject.made {
+            output.line(format_args!(
+                "{}: {}, {} packets, {} calls",
+                subject.path.display(),
+                subject.name,
+                subject.packets,
+                subject.calls
+            ));
+            files.push(json!({ "path": subject.path, "packets": subject.packets, "lost_share": 0.0 }));
+        }
+        for percent in &losses {
+            if output.is_interrupted() {
+                return Err(BenchError::failed("interrupted: files named so far are whole"));
+            }
+            let path = folder.join(lossy_name(&subject, *percent));
+            let kept = write_lossy(&subject.path, &path, percent / 100.0, settings.seed)?;
+            let packets = kept.iter().filter(|kept| **kept).count();
+            output.line(format_args!(
+                "{}: {packets} of its {} packets, {percent} % lost (seed {})",
+                path.display(),
+                kept.len(),
+                settings.seed
+            ));
+            files.push(json!({ "path": path, "packets": packets, "lost_share": percent / 100.0 }));
+        }
+    }
+    output.object(&json!({ "captures": files, "seed": settings.seed }));
+    Ok(())
+}
+
+/// The name of a capture without so many percent of its packets.
+fn lossy_name(subject: &SubjectCapture, percent: f64) -> String {
+    let name = subject.path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    format!("{name}-loss-{percent}.pcap")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::console::Unread;
+    use crate::error::BenchErrorKind;
+
+    /// A capture is not written over another of this run, and no run succeeds that writes nothing.
+    #[test]
+    fn what_would_not_be_kept_is_refused() {
+        let temporary = tempfile::tempdir().unwrap();
+        let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/nfs3-small.pcap.zst");
+        let copy = |folder: &str, name: &str| -> PathBuf {
+            let folder = temporary.path().join(folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::copy(capture, folder.join(name)).unwrap();
+            folder.join(name)
+        };
+        let (one, other, same) = (copy("a", "x.zst"), copy("a", "y.zst"), copy("b", "x.zst"));
+        let make = |files: &[&PathBuf], loss: &[f64]| {
+            let into = temporary.path().join("into");
+            let _ = std::fs::remove_dir_all(&into);
+            std::fs::create_dir(&into).unwrap();
+            let settings = CaptureBench {
+                files: files.iter().map(|file| (*file).clone()).collect(),
+                rounds: 1,
+                quick: true,
+                part: brunt_core::quantity::Size(0),
+                folder: None,
+                loss: (!loss.is_empty()).then(|| loss.to_vec()),
+                seed: 1,
+                make: Some(into.clone()),
+                replay: None,
+                times: 1,
+                duration: None,
+                rate: None,
+            };
+            let kind = run(&settings, &into, &Unread).map_err(|error| error.kind);
+            (kind, std::fs::read_dir(&into).unwrap().count())
+        };
+        assert_eq!(make(&[&one, &same], &[1.0]), (Err(BenchErrorKind::Usage), 0));
+        assert_eq!(make(&[&one], &[1.0, 1.0]), (Err(BenchErrorKind::Usage), 0));
+        assert_eq!(make(&[&one], &[]), (Err(BenchErrorKind::Usage), 0));
+        assert_eq!(make(&[&one, &other], &[1.0, 2.0]), (Ok(()), 4));
+    }
+}

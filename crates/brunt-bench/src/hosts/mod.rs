@@ -1,0 +1,100 @@
+//! `brunt bench hosts`: how well the clocks of other hosts are known, how far apart their workers start, and what many agents
+//! cost their controller.
+//!
+//! All hosts are this machine, so the true offset of a clock is what its agent shifts it by. The rule: agents and bare
+//! processes start in turns, at times of one clock.
+
+mod clocks;
+mod crowd;
+mod spread;
+mod town;
+
+pub use spread::sleep_until;
+
+use brunt_core::Span;
+use brunt_core::random::Random;
+use brunt_lab::link::Settings;
+use serde_json::json;
+use std::time::Duration;
+
+use crate::{BenchError, BenchResult, Console};
+use town::Town;
+
+/// Hosts of the first two parts.
+const HOSTS: usize = 8;
+/// How far clocks are shifted at most, either way.
+const SHIFT_MAX_NS: f64 = 500e6;
+
+/// What is measured
+#[derive(Clone, Debug)]
+pub struct HostsBench {
+    /// Estimates of clocks over each kind of link.
+    pub estimates: u32,
+    /// Starts of each side.
+    pub rounds: u32,
+    /// How many agents there are, one after the other.
+    pub agents: Vec<u16>,
+    /// Seconds of each run with many agents.
+    pub seconds: u64,
+    /// The shifts of clocks follow from it.
+    pub seed: u64,
+}
+
+/// A kind of link between the controller and a host.
+struct LinkKind {
+    name: &'static str,
+    there: Duration,
+    back: Duration,
+}
+
+const EVEN: LinkKind =
+    LinkKind { name: "0.2 ms each way", there: Duration::from_micros(200), back: Duration::from_micros(200) };
+const UNEVEN: LinkKind = LinkKind {
+    name: "0.3 ms there, 4.3 ms back",
+    there: Duration::from_micros(300),
+    back: Duration::from_micros(4300),
+};
+const BARE: LinkKind = LinkKind { name: "no delay", there: Duration::ZERO, back: Duration::ZERO };
+
+impl LinkKind {
+    fn settings(&self) -> [Settings; 2] {
+        [self.there, self.back].map(|delay| Settings { delay: Span(delay), ..Settings::default() })
+    }
+}
+
+impl HostsBench {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// Something that is needed is missing, or an interval does not hold the truth often enough.
+    pub fn run(self, output: &dyn Console) -> BenchResult {
+        let mut random = Random::new(self.seed);
+        let shifts: Vec<i64> =
+            (0..HOSTS).map(|_| ((2.0 * random.unit() - 1.0) * SHIFT_MAX_NS) as i64).collect();
+        let mut result = json!({ "seed": self.seed, "shifts_ns": shifts });
+        let mut wrong = Vec::new();
+        if self.estimates > 0 {
+            output.line("clocks, of 16 rounds each    estimates   hold truth   error us p50     p99   middle off us p50     p99");
+            let mut rows = Vec::new();
+            for link in [BARE, EVEN, UNEVEN] {
+                let town = Town::build(&shifts, &link)?;
+                town.say_how_hosts_are_reached(output);
+                rows.push(clocks::measure(&town, &link, self.estimates, output, &mut wrong)?);
+            }
+            result["clocks"] = json!(rows);
+        }
+        if self.rounds > 0 {
+            let town = Town::build(&shifts, &EVEN)?;
+            result["starts"] = spread::measure(&town, self.rounds, output)?;
+        }
+        if !self.agents.is_empty() {
+            result["agents"] = crowd::measure(&self.agents, self.seconds, output)?;
+        }
+        result["wrong"] = json!(wrong);
+        output.object(&result);
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => Err(BenchError::failed(wrong.join("; "))),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! How far apart the workers of eight hosts start, and bare processes that sleep until the same time: in turns.
+//!
+//! The rule: a host's start is dated by the true offset of its clock, which is known here, so that an error of its estimate is
+//! part of the spread. What Brunt itself would say of it is printed beside.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use brunt_core::Clock;
+use brunt_host::{Fleet, HostLoad};
+use brunt_load::load::{LoadTarget, RunOrder};
+use brunt_load::{Load, NoRecorder, Workload, decisions};
+use brunt_result::hosts::{HostFigures, StartSpread};
+use rustix::thread::{ClockId, clock_nanosleep_absolute};
+use rustix::time::Timespec;
+use serde_json::{Value, json};
+
+use super::town::{PATIENCE, PROGRAM, Town, own_program};
+use crate::peers::Guarded;
+use crate::sample::median;
+use crate::{BenchError, Console};
+
+/// Bare processes have so long to be asleep: as long as hosts have from being told of a start, and more than a program takes to
+/// be loaded.
+const NOTICE: Duration = Duration::from_millis(600);
+
+/// A bare process prints when it woke up, and ends, so much later: who wakes first takes no processor from the others.
+const APART: Duration = Duration::from_millis(100);
+
+/// Sleeps until this time of `CLOCK_MONOTONIC`, in nanoseconds; when this thread woke up. Returns when others that slept until
+/// the same time have woken up, too.
+///
+/// # Errors
+/// The time is none.
+pub fn sleep_until(at: u64) -> Result<u64, BenchError> {
+    let time = Timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as _ };
+    loop {
+        match clock_nanosleep_absolute(ClockId::Monotonic, &time) {
+            Ok(()) => {
+                let woke = Clock::Monotonic.now().0;
+                std::thread::sleep(APART);
+                return Ok(woke);
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(BenchError::failed(error)),
+        }
+    }
+}
+
+/// What one round of the hosts gave, in microseconds.
+struct HostsStarted {
+    /// Between the first and the last, truly.
+    spread: f64,
+    /// The last after the time that all were told.
+    last: f64,
+    /// As Brunt says it.
+    told: StartSpread,
+}
+
+/// Rounds of both sides.
+pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<Value, BenchError> {
+    let places = town.hosts.iter().map(|host| (host.name.clone(), host.place.clone()));
+    let places: BTreeMap<_, _> = places.collect();
+    let hosts = town.hosts.iter().map(|host| host.name.clone()).collect();
+    let mut workload = Workload { hosts, ..Workload::default() };
+    // One each, answered when all have woken up: who wakes first takes no processor from the others by going on or ending.
+    workload.stop.requests = Some(town.hosts.len() as u64);
+    let fleet = Arc::new(Fleet::new(PROGRAM.into(), places, false, PATIENCE));
+    let load = HostLoad::new(workload, "memory:1MiB?delay=const:100ms".into(), false, fleet);
+    let (mut bare, mut bare_last, mut started) = (Vec::new(), Vec::new(), Vec::new());
+    let open = || load.open(&LoadTarget::default(), &AtomicBool::new(false)).map_err(BenchError::failed);
+    // Connections that were made there stay there.
+    town.on_controller(open)?;
+    for round in 0..rounds {
+        if output.is_interrupted() {
+            return Err(BenchError::failed("interrupted"));
+        }
+        let (spread, last) = start_bare(town)?;
+        bare.push(spread);
+        bare_last.push(last);
+        started.push(start_hosts(town, &load, u64::from(round))?);
+    }
+    let spreads: Vec<f64> = started.iter().map(|one| one.spread).collect();
+    let lasts: Vec<f64> = started.iter().map(|one| one.last).collect();
+    let held =
+        started.iter().filter(|one| (one.told.spread_us - one.spread).abs() <= one.told.error_us).count();
+    let error = median(&started.iter().map(|one| one.told.error_us).collect::<Vec<_>>());
+    let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    let beyond = median(&spreads) - median(&bare);
+    output.line(format_args!(
+        "starts of {} in {rounds} rounds, in turns     spread us p50      max   last after us p50",
+        town.hosts.len()
+    ));
+    for (name, spread, last) in
+        [("bare processes", &bare, &bare_last), ("workers of hosts", &spreads, &lasts)]
+    {
+        output.line(format_args!(
+            "  {name:<40} {:>15.1} {:>8.1} {:>19.1}",
+            median(spread),
+            most(spread),
+            median(last)
+        ));
+    }
+    output.line(format_args!(
+        "  beyond bare processes: {beyond:.1} us; what Brunt says of the spread is right within its ± {error:.1} us in {held} of {rounds}"
+    ));
+    Ok(json!({
+        "rounds": rounds,
+        "bare_us": bare,
+        "hosts_us": spreads,
+        "beyond_us": beyond,
+        "told_us": started.iter().map(|one| one.told.spread_us).collect::<Vec<_>>(),
+        "told_error_us": error,
+        "told_held": held,
+    }))
+}
+
+/// Bare processes, one on each host: spread, and how late the last was.
+fn start_bare(town: &Town) -> Result<(f64, f64), BenchError> {
+    let at = Clock::Monotonic.now().after(NOTICE);
+    let mut sleepers = Vec::new();
+    for host in &town.hosts {
+        let mut sleeper = Command::new(own_program()?);
+        sleeper.args(["bench", "hosts", &format!("--sleep-until={}", at.0)]);
+        sleeper.stdin(Stdio::null()).stdout(Stdio::piped());
+        host.host.place(&mut sleeper).map_err(BenchError::failed)?;
+        let mut child = sleeper.spawn().map_err(BenchError::failed)?;
+        let stdout = child.stdout.take().expect("piped");
+        sleepers.push((Guarded::of(child), BufReader::new(stdout)));
+    }
+    if Clock::Monotonic.now() >= at {
+        return Err(BenchError::failed("bare processes take too long to start: this machine is too busy"));
+    }
+    let mut late = Vec::new();
+    for (_process, mut stdout) in sleepers {
+        let mut line = String::new();
+        stdout.read_line(&mut line).map_err(BenchError::failed)?;
+        let woke: u64 = line.trim().parse().map_err(BenchError::failed)?;
+        late.push(woke.saturating_sub(at.0) as f64 / 1e3);
+    }
+    late.sort_by(f64::total_cmp);
+    Ok((late[late.len() - 1] - late[0], late[late.len() - 1]))
+}
+
+/// Workers of the hosts, as an experiment starts them.
+fn start_hosts(town: &Town, load: &HostLoad, run: u64) -> Result<HostsStarted, BenchError> {
+    let order = RunOrder { run, ..RunOrder::alone(run + 1) };
+    let never = AtomicBool::new(false);
+    let ran = decisions::run(load, &LoadTarget::default(), &order, &never, &mut NoRecorder);
+    let hosts = ran.map_err(BenchError::failed)?.finished.hosts;
+    let missing = || BenchError::failed("a host made no request");
+    let truly = |(figures, host): (&HostFigures, &super::town::TownHost)| {
+        let ([low, high], began) = (figures.clock_ahead_ns?, figures.began_us?);
+        let middle = low + (high - low) / 2;
+        // Dated by the middle of the interval: what that is off is known here.
+        Some(began + (middle - host.shift_ns) as f64 / 1e3)
+    };
+    let began: Option<Vec<f64>> = hosts.iter().zip(&town.hosts).map(truly).collect();
+    let mut began = began.ok_or_else(missing)?;
+    began.sort_by(f64::total_cmp);
+    let told = StartSpread::of(&hosts).ok_or_else(missing)?;
+    let last = began[began.len() - 1];
+    Ok(HostsStarted { spread: last - began[0], last, told })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleeper_wakes_after_its_time() {
+        let at = Clock::Monotonic.now().after(Duration::from_millis(5));
+        assert!(sleep_until(at.0).unwrap() >= at.0);
+        assert!(sleep_until(1).unwrap() > at.0, "at once");
+    }
+}

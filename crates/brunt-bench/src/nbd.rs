@@ -1,0 +1,358 @@
+//! `brunt bench nbd`: the cost of a request through Brunt's NBD client and server, compared with QEMU's client and
+//! fio's nbd engine, in turns in the same run. All clients meet the same server on a Unix socket: nbdkit's null
+//! plug-in, which reads zeros and drops writes; Brunt's own server with a null LUN stands beside it.
+//!
+//! CPU time of both sides is measured along with the rate: it says whether a client, its server or the waiting between
+//! them is what a rate is made of, and it depends less on what else the machine does. The one rule: the start of a
+//! program is not in it.
+
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use brunt_block::{Backend, open_url_with};
+use brunt_core::ResourceUsage;
+use brunt_result::statistics::{Ratio, interleaved};
+use serde_json::{Value, json};
+
+use super::bare::PayloadDirection;
+use super::peers::{self, Guarded};
+use super::sample::{RunSample, extremes, median, process_cpu};
+use super::{drive, fio};
+use crate::scratch::Scratch;
+use crate::{BenchError, BenchResult, Console};
+
+/// Measure the NBD client beside QEMU's and fio's on nbdkit, and the server beside nbdkit
+#[derive(Clone, Debug)]
+pub struct NbdBench {
+    /// Rounds; each measures every contestant in turn, in random order
+    pub rounds: u32,
+    /// Time for each measurement
+    pub time: Duration,
+    /// Only rows whose name contains this, such as "4k read"
+    pub row: Option<String>,
+}
+
+/// A line of the table: what is asked of everybody.
+struct NbdRow {
+    name: &'static str,
+    direction: PayloadDirection,
+    size: usize,
+    depth: u32,
+    /// The ratio that our client's rate should reach to QEMU's, and to fio's.
+    of_qemu: Option<f64>,
+    of_fio: f64,
+}
+
+#[rustfmt::skip]
+const NBD_ROWS: &[NbdRow] = &[
+    NbdRow { name: "4k read depth 32",   direction: PayloadDirection::Read,  size: 4 << 10,  depth: 32, of_qemu: Some(2.0), of_fio: 1.0 },
+    NbdRow { name: "4k write depth 32",  direction: PayloadDirection::Write, size: 4 << 10,  depth: 32, of_qemu: Some(2.0), of_fio: 1.0 },
+    NbdRow { name: "64k read depth 32",  direction: PayloadDirection::Read,  size: 64 << 10, depth: 32, of_qemu: Some(2.0), of_fio: 1.0 },
+    NbdRow { name: "64k write depth 32", direction: PayloadDirection::Write, size: 64 << 10, depth: 32, of_qemu: Some(2.0), of_fio: 1.0 },
+    NbdRow { name: "4k read depth 1",    direction: PayloadDirection::Read,  size: 4 << 10,  depth: 1,  of_qemu: None,      of_fio: 0.9 },
+    NbdRow { name: "4k write depth 1",   direction: PayloadDirection::Write, size: 4 << 10,  depth: 1,  of_qemu: None,      of_fio: 0.9 },
+    NbdRow { name: "64k read depth 1",   direction: PayloadDirection::Read,  size: 64 << 10, depth: 1,  of_qemu: None,      of_fio: 0.9 },
+];
+
+const SIZE: &str = "1G";
+/// Requests of QEMU's first, short run.
+const FIRST_REQUESTS: u64 = 2000;
+
+/// Who is measured.
+struct Contestant {
+    name: &'static str,
+    client: Client,
+    url: String,
+    /// The process of its server.
+    server: u32,
+}
+
+enum Client {
+    Ours(Arc<dyn Backend>),
+    Qemu,
+    Fio,
+}
+
+const OURS: &str = "ours on nbdkit";
+const QEMU: &str = "qemu-img bench on nbdkit";
+const FIO: &str = "fio's nbd engine on nbdkit";
+
+impl NbdBench {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// The settings are wrong, nbdkit is missing, or a request fails.
+    pub fn run(self, output: &dyn Console) -> BenchResult {
+        let wanted = |row: &&NbdRow| self.row.as_ref().is_none_or(|text| row.name.contains(text.as_str()));
+        let rows: Vec<&NbdRow> = NBD_ROWS.iter().filter(wanted).collect();
+        if rows.is_empty() {
+            let names: Vec<_> = NBD_ROWS.iter().map(|row| row.name).collect();
+            return Err(BenchError::usage("no row has that in its name")
+                .advise(format!("rows are: {}", names.join(", "))));
+        }
+        if !peers::have("nbdkit") {
+            return Err(BenchError::failed("cannot run nbdkit").advise("install it: apt-get install nbdkit"));
+        }
+        let failed = |error: io::Error| BenchError::failed(error);
+        let folder = Scratch::new(None, "nbd")?;
+        let (theirs, own) = (folder.join("nbdkit"), folder.join("brunt"));
+        let nbdkit = start_nbdkit(&theirs).map_err(failed)?;
+        let server = OwnNbdServer::start(&own).map_err(failed)?;
+        let contestants = contestants((&theirs, nbdkit.id()), (&own, server.0.id()), output)?;
+        let mut table = Vec::new();
+        for row in rows {
+            let mut samples: Vec<Vec<RunSample>> = contestants.iter().map(|_| Vec::new()).collect();
+            for (index, _) in interleaved(contestants.len(), self.rounds as usize, 1) {
+                if output.is_interrupted() {
+                    return Err(BenchError::failed(
+                        "interrupted: rows printed so far are complete, the others were not measured",
+                    ));
+                }
+                let contestant = &contestants[index];
+                let sample = contestant.measure(row, self.time).map_err(failed)?;
+                samples[index].push(sample);
+            }
+            table.push(report(row, &contestants, &samples, output));
+        }
+        output.object(&json!({ "rounds": self.rounds, "seconds": self.time.as_secs_f64(), "rows": table }));
+        Ok(())
+    }
+}
+
+/// Ours on both servers, and whoever is installed; who is not is named.
+fn contestants(
+    theirs: (&Path, u32),
+    own: (&Path, u32),
+    output: &dyn Console,
+) -> Result<Vec<Contestant>, BenchError> {
+    let url = |socket: &Path| format!("nbd+unix:///?socket={}", socket.display());
+    let on =
+        |(socket, server): (&Path, u32), name, client| Contestant { name, client, url: url(socket), server };
+    let ours = |server: (&Path, u32), name| -> Result<Contestant, BenchError> {
+        let backend = open_url_with(&url(server.0), brunt_store::BACKENDS, false)?;
+        Ok(on(server, name, Client::Ours(backend)))
+    };
+    let mut all = vec![ours(theirs, OURS)?, ours(own, "ours on ours")?];
+    if peers::have("qemu-img") {
+        all.push(on(theirs, QEMU, Client::Qemu));
+        all.push(on(own, "qemu-img bench on ours", Client::Qemu));
+    } else {
+        output.note("qemu-img is not installed (Debian package qemu-utils): its rows are missing");
+    }
+    match fio::has_engine("nbd") {
+        true => all.push(on(theirs, FIO, Client::Fio)),
+        false => output.note("there is no fio with an nbd engine (Debian package fio): its rows are missing"),
+    }
+    Ok(all)
+}
+
+impl Contestant {
+    fn measure(&self, row: &NbdRow, time: Duration) -> io::Result<RunSample> {
+        let said = |error: io::Error| io::Error::other(format!("{} ({}): {error}", self.name, row.name));
+        let write = row.direction == PayloadDirection::Write;
+        let sample = |count: u64, rate: f64, client_cpu, target_cpu| RunSample {
+            requests: count,
+            elapsed: Duration::from_secs_f64(count as f64 / rate),
+            client_cpu,
+            target_cpu: Some(target_cpu),
+            client_calls: None,
+        };
+        let before = process_cpu(self.server);
+        let server = |since: Duration| process_cpu(self.server).saturating_sub(since);
+        match &self.client {
+            Client::Ours(backend) => {
+                let sample =
+                    drive::measure(backend, row.direction, row.size, row.depth, time).map_err(said)?;
+                Ok(RunSample { target_cpu: Some(server(before)), ..sample })
+            }
+            Client::Qemu => {
+                let run = |count| {
+                    let before = ResourceUsage::of_children();
+                    let rate = peers::qemu_img_bench(&self.url, write, row.size, row.depth, count);
+                    rate.map(|rate| (rate, ResourceUsage::of_children().since(before).cpu())).map_err(said)
+                };
+                // A first short run tells how many requests fill the time, and what starting costs.
+                let (rate, first) = run(FIRST_REQUESTS)?;
+                let count = ((rate * time.as_secs_f64()) as u64).max(2 * FIRST_REQUESTS);
+                let before = process_cpu(self.server);
+                let (rate, cpu) = run(count)?;
+                let more = cpu.saturating_sub(first).as_secs_f64() / (count - FIRST_REQUESTS) as f64;
+                let cpu = Duration::from_secs_f64(more * count as f64);
+                Ok(sample(count, rate, Some(cpu), server(before)))
+            }
+            Client::Fio => {
+                let direction = if write { "write" } else { "read" };
+                let answer = fio::run(&[
+                    "--ioengine=nbd".to_string(),
+                    format!("--uri={}", self.url),
+                    format!("--rw=rand{direction}"),
+                    format!("--bs={}", row.size),
+                    format!("--iodepth={}", row.depth),
+                    format!("--size={SIZE}"),
+                    "--norandommap".to_string(),
+                    "--randrepeat=0".to_string(),
+                    "--time_based".to_string(),
+                    format!("--runtime={}ms", time.as_millis()),
+                ])
+                .map_err(io::Error::other)?;
+                let figures = &answer[direction];
+                match (figures["total_ios"].as_u64(), figures["iops"].as_f64()) {
+                    (Some(count), Some(rate)) if count > 0 && answer["error"] == 0 => {
+                        // Of its job, in percent of the job's time.
+                        let busy = [&answer["usr_cpu"], &answer["sys_cpu"]].map(Value::as_f64);
+                        let cpu = busy[0].zip(busy[1]).map(|(user, system)| {
+                            Duration::from_secs_f64((user + system) / 100.0 * count as f64 / rate)
+                        });
+                        Ok(sample(count, rate, cpu, server(before)))
+                    }
+                    _ => Err(said(io::Error::other(format!("fio did nothing: error {}", answer["error"])))),
+                }
+            }
+        }
+    }
+}
+
+/// nbdkit with its null plug-in on a Unix socket.
+fn start_nbdkit(socket: &Path) -> io::Result<Guarded> {
+    let mut command = peers::command("nbdkit");
+    command.args(["-f", "-U"]).arg(socket).args(["null", SIZE]);
+    let mut child = command.stdout(Stdio::null()).spawn()?;
+    let begin = Instant::now();
+    while !is_listened_at(socket) {
+        if child.try_wait()?.is_some() || begin.elapsed() > Duration::from_secs(10) {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(io::Error::other("nbdkit did not start; see its output above"));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(Guarded::of(child))
+}
+
+/// Whether somebody listens at a path, which is there a moment earlier. A connection to try it would make nbdkit complain.
+fn is_listened_at(socket: &Path) -> bool {
+    // __SO_ACCEPTCON in the fourth column (proc(5)).
+    let end = format!(" {}", socket.display());
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    sockets.lines().any(|line| line.ends_with(&end) && line.split(' ').nth(3) == Some("00010000"))
+}
+
+/// `brunt target --nbd` as its own process, with a null LUN.
+struct OwnNbdServer(Child);
+
+impl OwnNbdServer {
+    fn start(socket: &Path) -> io::Result<OwnNbdServer> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["target", "--portal", "127.0.0.1:0", "--lun", "null:1GiB"])
+            .arg("--nbd")
+            .arg(format!("unix:{}", socket.display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        // The portal's address, then the NBD URL, when both are there.
+        let mut lines = BufReader::new(child.stdout.as_mut().expect("piped")).lines();
+        let url = lines.nth(1).transpose();
+        let server = OwnNbdServer(child);
+        match url? {
+            Some(line) if line.starts_with("nbd") => Ok(server),
+            _ => Err(io::Error::other("Brunt's target did not start; see its output above")),
+        }
+    }
+}
+
+impl Drop for OwnNbdServer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Prints a row and gives it as an object.
+fn report(
+    row: &NbdRow,
+    contestants: &[Contestant],
+    samples: &[Vec<RunSample>],
+    output: &dyn Console,
+) -> Value {
+    output.line(format_args!("{}", row.name));
+    let rates: Vec<Vec<f64>> = samples.iter().map(|all| all.iter().map(RunSample::rate).collect()).collect();
+    let mut who = Vec::new();
+    for ((contestant, samples), rates) in contestants.iter().zip(samples).zip(&rates) {
+        let (least, most) = extremes(rates);
+        let client = cpu_us(samples, |sample| sample.client_cpu);
+        let server = cpu_us(samples, |sample| sample.target_cpu);
+        let shown = |cpu: &[f64]| match cpu {
+            [] => "unknown".to_string(),
+            cpu => format!("{:.2}", median(cpu)),
+        };
+        output.line(format_args!(
+            "  {:<28} {:>9.0} requests/s ({least:.0} to {most:.0}), CPU us a request: client {}, server {}",
+            contestant.name,
+            median(rates),
+            shown(&client),
+            shown(&server),
+        ));
+        who.push(json!({
+            "who": contestant.name, "requests_per_second": rates,
+            "client_cpu_us": client, "server_cpu_us": server,
+        }));
+    }
+    let of = |name: &str| {
+        contestants.iter().position(|contestant| contestant.name == name).map(|index| &rates[index])
+    };
+    let ours = of(OURS).expect("ours is always measured");
+    let mut ratios = Vec::new();
+    for (name, goal) in [(QEMU, row.of_qemu), (FIO, Some(row.of_fio))] {
+        let (Some(theirs), Some(goal)) = (of(name), goal) else { continue };
+        let Some(ratio) = Ratio::of(theirs, ours, 1) else { continue };
+        let reached = if ratio.ratio >= goal { "reached" } else { "missed" };
+        output.line(format_args!(
+            "  {OURS} is {:.2} ({:.2} to {:.2}) of {name}; goal {goal:.2} ({reached})",
+            ratio.ratio, ratio.low, ratio.high
+        ));
+        ratios.push(json!({ "of": name, "ratio": ratio, "goal": goal }));
+    }
+    json!({ "row": row.name, "who": who, "ratios": ratios })
+}
+
+/// Processor time of one side in microseconds a request, of each round where it is known.
+fn cpu_us(samples: &[RunSample], side: impl Fn(&RunSample) -> Option<Duration>) -> Vec<f64> {
+    let each = samples
+        .iter()
+        .filter_map(|sample| side(sample).map(|cpu| cpu.as_secs_f64() * 1e6 / sample.requests as f64));
+    each.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path is not enough, and neither is a socket that connects there.
+    #[test]
+    fn somebody_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(is_listened_at(&path));
+        let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        drop(listener);
+        assert!(path.exists() && !is_listened_at(&path));
+    }
+
+    /// CPU time is shared out among the requests of its own round; a round in which it is unknown has none.
+    #[test]
+    fn processor_time_of_a_request() {
+        let sample = |requests, millis: Option<u64>| RunSample {
+            requests,
+            elapsed: Duration::from_secs(1),
+            client_cpu: millis.map(Duration::from_millis),
+            ..RunSample::default()
+        };
+        let samples = [sample(1000, Some(2)), sample(500, None), sample(100, Some(1))];
+        assert_eq!(cpu_us(&samples, |sample| sample.client_cpu), [2.0, 10.0]);
+        assert!(cpu_us(&samples, |sample| sample.target_cpu).is_empty());
+    }
+}

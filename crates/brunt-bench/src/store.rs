@@ -1,0 +1,216 @@
+//! `brunt bench store`: the cost of a request through Brunt's device on a store's own library (librbd, libgfapi), compared
+//! with fio's engine for the same library, on the same image, in turns in the same run.
+//!
+//! The rule: both leave out the library's cache, and each opens the image for its measurement and closes it afterwards, so
+//! that neither holds a lock of the image while the other measures.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brunt_block::open_url_with;
+use brunt_result::statistics::{Ratio, interleaved};
+use brunt_store::gluster::url::GlusterConfig;
+use brunt_store::rbd::url::RbdConfig;
+use serde_json::{Value, json};
+
+use super::bare::PayloadDirection;
+use super::sample::{extremes, median};
+use super::{drive, fio};
+use crate::scratch::Scratch;
+use crate::{BenchError, BenchResult, Console};
+
+/// Measure a device on an RBD image or a GlusterFS file beside fio's engine on the same
+#[derive(Clone, Debug)]
+pub struct StoreBench {
+    /// `rbd:` or `gluster:`
+    pub url: String,
+    /// Rounds; each measures both in turn, in random order
+    pub rounds: u32,
+    /// Time for each measurement
+    pub time: Duration,
+    /// Only rows whose name contains this, such as "4k read"
+    pub row: Option<String>,
+    /// Rows that write, too: what the image holds is lost
+    pub overwrite: bool,
+}
+
+struct StoreRow {
+    name: &'static str,
+    direction: PayloadDirection,
+    size: usize,
+    depth: u32,
+}
+
+#[rustfmt::skip]
+const STORE_ROWS: &[StoreRow] = &[
+    StoreRow { name: "4k write depth 1",   direction: PayloadDirection::Write, size: 4 << 10,  depth: 1 },
+    StoreRow { name: "4k write depth 32",  direction: PayloadDirection::Write, size: 4 << 10,  depth: 32 },
+    StoreRow { name: "64k write depth 32", direction: PayloadDirection::Write, size: 64 << 10, depth: 32 },
+    StoreRow { name: "4k read depth 1",    direction: PayloadDirection::Read,  size: 4 << 10,  depth: 1 },
+    StoreRow { name: "4k read depth 32",   direction: PayloadDirection::Read,  size: 4 << 10,  depth: 32 },
+    StoreRow { name: "64k read depth 32",  direction: PayloadDirection::Read,  size: 64 << 10, depth: 32 },
+];
+
+/// fio on the same image.
+struct FioPeer {
+    engine: &'static str,
+    /// Which image, and how much of it.
+    arguments: Vec<String>,
+    /// The cluster's configuration without librbd's cache.
+    ceph_conf: Option<PathBuf>,
+}
+
+impl StoreBench {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// The settings are wrong, the image does not open, fio has no such engine, or a request fails.
+    pub fn run(self, output: &dyn Console) -> BenchResult {
+        let wanted = |row: &&StoreRow| {
+            let named = self.row.as_ref().is_none_or(|text| row.name.contains(text.as_str()));
+            named && (self.overwrite || row.direction == PayloadDirection::Read)
+        };
+        let rows: Vec<&StoreRow> = STORE_ROWS.iter().filter(wanted).collect();
+        if rows.is_empty() {
+            let names: Vec<_> = STORE_ROWS.iter().map(|row| row.name).collect();
+            return Err(BenchError::usage(
+                "no row has that in its name, or it writes and there is no --overwrite",
+            )
+            .advise(format!("rows are: {}", names.join(", "))));
+        }
+        let folder = Scratch::new(None, "store")?;
+        let mut fio = self.peer(&folder)?;
+        if !fio::has_engine(fio.engine) {
+            let what = format!("there is no fio with the engine {}", fio.engine);
+            return Err(BenchError::failed(what).advise("install it: apt-get install fio"));
+        }
+        let size_bytes = open_url_with(&self.url, brunt_store::BACKENDS, true)?.info().size_bytes;
+        fio.arguments.push(format!("--size={size_bytes}"));
+        if fio.ceph_conf.is_none() && self.overwrite {
+            output.note(
+                "fio's engine leaves write-behind on: unless the volume has performance.strict-o-direct on, its writes end \
+                 before the bricks have them",
+            );
+        }
+        if !self.overwrite {
+            output.note(
+                "without --overwrite only reads are measured; of what was never written they show holes",
+            );
+        }
+        let mut table = Vec::new();
+        for row in rows {
+            let mut rates = [Vec::new(), Vec::new()];
+            for (index, _) in interleaved(2, self.rounds as usize, 1) {
+                if output.is_interrupted() {
+                    return Err(BenchError::failed(
+                        "interrupted: rows printed so far are complete, the others were not measured",
+                    ));
+                }
+                rates[index].push(if index == 0 { self.ours(row)? } else { fio.measure(row, self.time)? });
+            }
+            table.push(report(row, fio.engine, &rates, output));
+        }
+        output.object(&json!({ "rounds": self.rounds, "seconds": self.time.as_secs_f64(), "rows": table }));
+        Ok(())
+    }
+
+    /// fio's arguments for the image.
+    fn peer(&self, folder: &Scratch) -> Result<FioPeer, BenchError> {
+        let cannot = |what: &str| {
+            Err(BenchError::usage(format!("fio's engine takes no {what}")).advise("measure an image without"))
+        };
+        if let Some(config) = RbdConfig::of_url(&self.url) {
+            let config = config?;
+            match (&config.namespace, &config.snapshot, config.cache) {
+                (Some(_), ..) => return cannot("namespace"),
+                (_, Some(_), _) => return cannot("snapshot"),
+                (.., true) => return cannot("cache=yes"),
+                (None, None, false) => {}
+            }
+            let conf = config.conf.unwrap_or_else(|| format!("/etc/ceph/{}.conf", config.cluster).into());
+            let without_cache = folder.join("ceph.conf");
+            let written = fs::read_to_string(&conf)
+                .and_then(|text| fs::write(&without_cache, format!("{text}\n[client]\nrbd_cache = false\n")));
+            written.map_err(|error| BenchError::usage(format!("{}: {error}", conf.display())))?;
+            let arguments = vec![
+                format!("--clientname={}", config.id),
+                format!("--pool={}", config.pool),
+                format!("--rbdname={}", config.image),
+            ];
+            return Ok(FioPeer { engine: "rbd", arguments, ceph_conf: Some(without_cache) });
+        }
+        if let Some(config) = GlusterConfig::of_url(&self.url) {
+            let config = config?;
+            match (config.port, config.cache) {
+                (24007, false) => {}
+                (24007, true) => return cannot("cache=yes"),
+                _ => return cannot("port"),
+            }
+            let arguments = vec![
+                format!("--volume={}", config.volume),
+                format!("--brick={}", config.host),
+                format!("--filename={}", config.path),
+                "--direct=1".to_string(),
+            ];
+            return Ok(FioPeer { engine: "gfapi_async", arguments, ceph_conf: None });
+        }
+        Err(BenchError::usage(format!("'{}' is neither an RBD image nor a file on GlusterFS", self.url))
+            .advise("write rbd:pool/image?conf=PATH or gluster://host/volume/path"))
+    }
+
+    fn ours(&self, row: &StoreRow) -> Result<f64, BenchError> {
+        let read_only = row.direction == PayloadDirection::Read;
+        let backend = open_url_with(&self.url, brunt_store::BACKENDS, read_only)?;
+        let sample = drive::measure(&backend, row.direction, row.size, row.depth, self.time);
+        Ok(sample
+            .map_err(|error: io::Error| BenchError::failed(format!("ours ({}): {error}", row.name)))?
+            .rate())
+    }
+}
+
+impl FioPeer {
+    fn measure(&self, row: &StoreRow, time: Duration) -> Result<f64, BenchError> {
+        let direction = if row.direction == PayloadDirection::Write { "write" } else { "read" };
+        let mut arguments = vec![
+            format!("--ioengine={}", self.engine),
+            format!("--rw=rand{direction}"),
+            format!("--bs={}", row.size),
+            format!("--iodepth={}", row.depth),
+            "--norandommap".to_string(),
+            "--randrepeat=0".to_string(),
+            "--time_based".to_string(),
+            format!("--runtime={}ms", time.as_millis()),
+        ];
+        arguments.extend(self.arguments.iter().cloned());
+        let environment: Vec<(&str, &Path)> =
+            self.ceph_conf.iter().map(|path| ("CEPH_CONF", path.as_path())).collect();
+        let answer = fio::run_with(&arguments, &environment)?;
+        match answer[direction]["iops"].as_f64() {
+            Some(rate) if rate > 0.0 && answer["error"] == 0 => Ok(rate),
+            _ => {
+                Err(BenchError::failed(format!("fio did nothing ({}): error {}", row.name, answer["error"])))
+            }
+        }
+    }
+}
+
+/// Prints a row and gives it as an object.
+fn report(row: &StoreRow, engine: &str, rates: &[Vec<f64>; 2], output: &dyn Console) -> Value {
+    let [ours, theirs] = rates;
+    output.line(format_args!("{}", row.name));
+    for (who, rates) in [("ours".to_string(), ours), (format!("fio's {engine} engine"), theirs)] {
+        let (least, most) = extremes(rates);
+        output.line(format_args!("  {who:<28} {:>9.0} requests/s ({least:.0} to {most:.0})", median(rates)));
+    }
+    let ratio = Ratio::of(theirs, ours, 1);
+    if let Some(ratio) = &ratio {
+        let reached = if ratio.high >= 1.0 { "reached" } else { "missed" };
+        output.line(format_args!(
+            "  ours is {:.2} ({:.2} to {:.2}) of fio's; goal: not slower ({reached})",
+            ratio.ratio, ratio.low, ratio.high
+        ));
+    }
+    json!({ "row": row.name, "ours": ours, "fio": theirs, "ratio": ratio })
+}

@@ -1,0 +1,159 @@
+//! Connects to somebody who listens, by TCP or a Unix socket, until a deadline that holds for all of it: the look-up of a
+//! name, each address that it has, and a listener whose queue is full. Initiators, clients and controllers begin with it.
+//!
+//! The rule: nothing here waits longer than its deadline, whatever the other side or a name server does.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+/// How often a listener is tried again whose queue is full.
+const TRY_EVERY: Duration = Duration::from_millis(2);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The name has no address, or nobody says which.
+    #[error("{0}")]
+    Resolve(#[source] io::Error),
+    /// Nobody listens at any of its addresses, or does not answer in time.
+    #[error("{0}")]
+    Connect(#[source] io::Error),
+}
+
+/// What is left until then; never nothing, which sockets take for "for ever".
+pub fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+}
+
+/// The addresses of a host.
+///
+/// # Errors
+/// It has none, or they are not known in time.
+pub fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    // The system's resolver has times of its own, up to minutes: it is waited for, and left behind.
+    let (found, told) = channel();
+    let name = host.to_string();
+    let look_up = move || {
+        let addresses = (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<SocketAddr>>);
+        let _ = found.send(addresses);
+    };
+    std::thread::Builder::new().name("resolve".into()).spawn(look_up)?;
+    let slow = || io::Error::new(io::ErrorKind::TimedOut, "the name was not resolved in time");
+    let addresses = told.recv_timeout(left(deadline)).map_err(|_| slow())??;
+    match addresses.is_empty() {
+        true => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
+        false => Ok(addresses),
+    }
+}
+
+/// Connects to one of a host's addresses.
+///
+/// # Errors
+/// None of them answers in time.
+pub fn tcp(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, DialError> {
+    let addresses = resolve(host, port, deadline).map_err(DialError::Resolve)?;
+    tcp_to(&addresses, deadline).map_err(DialError::Connect)
+}
+
+/// Connects to one of these addresses. One that does not answer leaves the others their share of the time.
+///
+/// # Errors
+/// None of them answers in time: what the last one said.
+pub fn tcp_to(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for (index, address) in addresses.iter().enumerate() {
+        let share = left(deadline) / (addresses.len() - index) as u32;
+        match TcpStream::connect_timeout(address, share.max(Duration::from_millis(1))) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Connects to a Unix socket; one whose queue is full is tried again until the deadline.
+///
+/// # Errors
+/// Nobody listens there, or takes the connection in time.
+pub fn unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    loop {
+        match connect(&socket, &address) {
+            Ok(()) => {
+                let socket = UnixStream::from(socket);
+                socket.set_nonblocking(false)?;
+                return Ok(socket);
+            }
+            // The queue is full (unix(7)).
+            Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(TRY_EVERY),
+            Err(Errno::AGAIN) => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "its queue of connections stays full"));
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_millis(100)
+    }
+
+    fn late() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    #[test]
+    fn whoever_listens_is_reached() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(tcp("127.0.0.1", port, late()).unwrap().peer_addr().unwrap().port(), port);
+        // One of its addresses may be of another family.
+        tcp("localhost", port, late()).unwrap();
+        drop(listener);
+        assert!(matches!(tcp("127.0.0.1", port, late()), Err(DialError::Connect(_))));
+        assert!(matches!(tcp("no such name", 1, late()), Err(DialError::Resolve(_))));
+    }
+
+    /// Somebody who takes no more connections holds up nobody for longer than the deadline, and is reached once he does.
+    #[test]
+    fn a_full_queue_is_waited_for_until_the_deadline() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("full");
+        let listener = UnixListener::bind(&path).unwrap();
+        // A short one.
+        rustix::net::listen(&listener, 1).unwrap();
+        let mut waiting = Vec::new();
+        let full = loop {
+            match unix(&path, soon()) {
+                Ok(socket) => waiting.push(socket),
+                Err(error) => break error,
+            }
+            assert!(waiting.len() < 100, "a queue has an end");
+        };
+        assert_eq!(full.kind(), io::ErrorKind::TimedOut, "{full}");
+        let taker = std::thread::spawn(move || listener.accept().map(|_| listener));
+        unix(&path, late()).unwrap();
+        drop(taker.join().unwrap());
+        assert_eq!(unix(&path, late()).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+}

@@ -1,0 +1,646 @@
+//! What is in the cache: which blocks the log holds and where, what of it is in memory, what has reached the device.
+//! A state machine without I/O; the threads around it write the log ([`super::writer`]) and destage
+//! ([`super::destage`]).
+//!
+//! Places in the log grow without end; modulo the log's capacity they are where a byte is in the file, modulo the
+//! memory's size where it is in memory. So memory holds the newest end of the log, and nothing has to be evicted:
+//!
+//! ```text
+//!   oldest      tail             batch        written      head
+//!     |  clean   |   dirty ……     |    dirty     | not yet in the file |
+//!                              |———— in memory ————————————————————————|
+//! ```
+//!
+//! The rule: a place is used again only when its record has reached the device and the log's superblock says so
+//! ([`Cache::release`]).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use brunt_core::Nanos;
+
+use super::format::{BLOCK, ENTRIES_MAX, EntryKind, LogEntry, LogPlace, RecordHeader};
+use super::index::Index;
+
+/// A record that has data takes no more once it has so many bytes.
+const RECORD_BYTES: u64 = 1 << 20;
+
+/// When to destage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Policy {
+    /// As soon as there is something.
+    pub always: bool,
+    /// After so long without a write.
+    pub idle: Duration,
+    /// From so many bytes of log on, whether idle or not …
+    pub high_bytes: u64,
+    /// … until there are no more than this.
+    pub low_bytes: u64,
+}
+
+/// When there is something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Now,
+    At(Nanos),
+    Never,
+}
+
+/// There is no room for a write until more was destaged, or more is in the log's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NoRoom;
+
+/// Where a stretch of the device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// On the device itself.
+    Far,
+    /// It is zeros.
+    Zeroes,
+    /// In memory, from this place on.
+    Memory(u64),
+    /// In the log's file, from this place on.
+    Log(u64),
+}
+
+/// A stretch of an entry that has to reach the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub offset: u64,
+    pub len: u64,
+    pub kind: EntryKind,
+    /// Of its data.
+    pub at: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Placed {
+    entry: LogEntry,
+    /// Of its data.
+    at: u64,
+}
+
+struct Record {
+    place: LogPlace,
+    end: u64,
+    first_entry: u64,
+    entries: usize,
+    /// It takes more entries.
+    open: bool,
+    since: Nanos,
+}
+
+/// A record on its way to the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    /// Its header, without the checksum of its data.
+    pub header: RecordHeader,
+    /// Where it ends.
+    pub end: u64,
+}
+
+/// See the file's head.
+pub(super) struct Cache {
+    memory: Box<[u8]>,
+    /// Places before this one never were in memory.
+    memory_begin: u64,
+    capacity: u64,
+    index: Index,
+    entries: VecDeque<Placed>,
+    first_entry: u64,
+    /// All whose place was not used again, in order.
+    records: VecDeque<Record>,
+    head: LogPlace,
+    written: LogPlace,
+    tail: LogPlace,
+    epoch: u64,
+    policy: Policy,
+    draining: bool,
+    /// A write found the log full: marks and idleness do not matter.
+    room_wanted: bool,
+    last_write: Nanos,
+    dirty_bytes: u64,
+    absorbed_bytes: u64,
+}
+
+impl Cache {
+    /// An empty cache whose next record is `head`.
+    pub(super) fn new(
+        memory_bytes: u64,
+        capacity: u64,
+        head: LogPlace,
+        epoch: u64,
+        policy: Policy,
+        now: Nanos,
+    ) -> Cache {
+        assert!(memory_bytes.is_multiple_of(BLOCK) && capacity.is_multiple_of(BLOCK));
+        Cache {
+            memory: vec![0; memory_bytes as usize].into_boxed_slice(),
+            memory_begin: head.at,
+            capacity,
+            index: Index::default(),
+            entries: VecDeque::new(),
+            first_entry: 0,
+            records: VecDeque::new(),
+            head,
+            written: head,
+            tail: head,
+            epoch,
+            policy,
+            draining: false,
+            room_wanted: false,
+            last_write: now,
+            dirty_bytes: 0,
+            absorbed_bytes: 0,
+        }
+    }
+
+    /// Takes a record that a log held when it was opened; in their order, before any write.
+    pub(super) fn replay(&mut self, header: &RecordHeader, now: Nanos) {
+        assert!(header.place == self.head && self.written == self.head, "records follow each other");
+        let end = header.place.at + header.record_bytes();
+        self.begin_record(now);
+        let mut at = header.place.at + BLOCK;
+        for entry in &header.entries {
+            self.add(*entry, at);
+            at += entry.data_bytes();
+        }
+        self.seal();
+        assert_eq!(self.head.at, end, "a record is as long as its header says");
+        self.memory_begin = end;
+        self.written = self.head;
+    }
+
+    /// Takes a write; the number of its record. `data` is as long as `entry` says where it has some.
+    pub(super) fn append(&mut self, entry: LogEntry, data: &[u8], now: Nanos) -> Result<u64, NoRoom> {
+        let bytes = entry.data_bytes();
+        assert!(entry.len > 0 && data.len() as u64 == bytes, "a write comes with its data");
+        let joins = self.records.back().is_some_and(|last| {
+            let data = self.head.at - (last.place.at + BLOCK);
+            last.open && last.entries < ENTRIES_MAX && (data == 0 || data + bytes <= RECORD_BYTES)
+        });
+        let begin = if joins { self.head.at } else { self.head.at.next_multiple_of(BLOCK) + BLOCK };
+        let end = (begin + bytes).next_multiple_of(BLOCK);
+        if end - self.tail.at > self.capacity {
+            self.room_wanted = true;
+            return Err(NoRoom);
+        }
+        if end - self.written.at > self.memory.len() as u64 {
+            return Err(NoRoom);
+        }
+        self.room_wanted = false;
+        if !joins {
+            self.seal();
+            self.begin_record(now);
+        }
+        self.drop_overwritten(end);
+        let at = self.head.at;
+        self.put(at, data);
+        self.head.at += bytes;
+        self.add(entry, at);
+        self.last_write = now;
+        Ok(self.records.back().expect("there is an open record").place.sequence)
+    }
+
+    fn begin_record(&mut self, now: Nanos) {
+        let place = self.head;
+        assert!(place.at.is_multiple_of(BLOCK), "records begin at blocks");
+        let first_entry = self.first_entry + self.entries.len() as u64;
+        let end = place.at + BLOCK;
+        self.records.push_back(Record { place, end, first_entry, entries: 0, open: true, since: now });
+        self.head = LogPlace { at: end, sequence: place.sequence + 1 };
+    }
+
+    fn add(&mut self, entry: LogEntry, at: u64) {
+        let id = self.first_entry + self.entries.len() as u64;
+        let Cache { index, entries, first_entry, dirty_bytes, absorbed_bytes, .. } = self;
+        index.insert(entry.offset, entry.offset + entry.len, id, |len, extent| {
+            let data = entries[(extent.entry - *first_entry) as usize].entry.kind == EntryKind::Data;
+            if extent.dirty && data {
+                *dirty_bytes -= len;
+                *absorbed_bytes += len;
+            }
+        });
+        *dirty_bytes += entry.data_bytes();
+        entries.push_back(Placed { entry, at });
+        let record = self.records.back_mut().expect("an entry has a record");
+        record.entries += 1;
+        // While replaying, the head follows the data here.
+        self.head.at = self.head.at.max(at + entry.data_bytes());
+        record.end = self.head.at.next_multiple_of(BLOCK);
+    }
+
+    /// No more entries for the last record.
+    fn seal(&mut self) {
+        if let Some(last) = self.records.back_mut()
+            && last.open
+        {
+            last.open = false;
+            self.head.at = last.end;
+        }
+    }
+
+    /// Records whose place is needed up to `end` are no longer there.
+    fn drop_overwritten(&mut self, end: u64) {
+        let oldest = end.saturating_sub(self.capacity);
+        while let Some(record) = self.records.front()
+            && record.place.at < oldest
+        {
+            assert!(record.end <= self.tail.at, "only what has reached the device is overwritten");
+            for id in record.first_entry..record.first_entry + record.entries as u64 {
+                let Placed { entry, .. } = self.entries.pop_front().expect("a record's entries are there");
+                self.index.forget(entry.offset, entry.offset + entry.len, id);
+                self.first_entry += 1;
+            }
+            self.records.pop_front();
+        }
+    }
+
+    fn put(&mut self, at: u64, data: &[u8]) {
+        let from = (at % self.memory.len() as u64) as usize;
+        let first = data.len().min(self.memory.len() - from);
+        self.memory[from..from + first].copy_from_slice(&data[..first]);
+        self.memory[..data.len() - first].copy_from_slice(&data[first..]);
+    }
+
+    /// Copies from memory.
+    pub(super) fn get(&self, at: u64, out: &mut [u8]) {
+        assert!(self.is_in_memory(at));
+        let from = (at % self.memory.len() as u64) as usize;
+        let first = out.len().min(self.memory.len() - from);
+        out[..first].copy_from_slice(&self.memory[from..from + first]);
+        let left = out.len() - first;
+        out[first..].copy_from_slice(&self.memory[..left]);
+    }
+
+    /// Whether a place, and all that follows in its record, is in memory.
+    pub(super) fn is_in_memory(&self, at: u64) -> bool {
+        at >= self.memory_begin && at + self.memory.len() as u64 >= self.head.at.next_multiple_of(BLOCK)
+    }
+
+    /// Whether the file still holds what was at this place.
+    pub(super) fn is_in_log(&self, at: u64) -> bool {
+        at + self.capacity >= self.head.at.next_multiple_of(BLOCK)
+    }
+
+    /// Where each part of a stretch is, in order.
+    pub(super) fn look_up(&self, offset: u64, len: u64, mut f: impl FnMut(u64, u64, Source)) {
+        self.index.visit(offset, offset + len, |start, end, extent| {
+            let source = match extent.map(|extent| self.placed(extent.entry)) {
+                None => Source::Far,
+                Some(placed) if placed.entry.kind != EntryKind::Data => Source::Zeroes,
+                Some(placed) => match placed.at + (start - placed.entry.offset) {
+                    at if self.is_in_memory(at) => Source::Memory(at),
+                    at => Source::Log(at),
+                },
+            };
+            f(start, end - start, source);
+        });
+    }
+
+    fn placed(&self, entry: u64) -> &Placed {
+        &self.entries[(entry - self.first_entry) as usize]
+    }
+
+    fn record(&self, sequence: u64) -> Option<usize> {
+        let first = self.records.front()?.place.sequence;
+        sequence.checked_sub(first).map(|index| index as usize).filter(|index| *index < self.records.len())
+    }
+
+    /// The next record for the file; it takes no more entries.
+    pub(super) fn next_job(&mut self) -> Option<Job> {
+        let index = self.record(self.written.sequence)?;
+        if index + 1 == self.records.len() {
+            self.seal();
+        }
+        let record = &self.records[index];
+        let first = (record.first_entry - self.first_entry) as usize;
+        let entries = self.entries.range(first..first + record.entries).map(|placed| placed.entry).collect();
+        let header = RecordHeader { place: record.place, epoch: self.epoch, data_crc: 0, entries };
+        Some(Job { header, end: record.end })
+    }
+
+    /// Copies a job's data, which is in memory until it is in the file.
+    pub(super) fn copy_data(&self, job: &Job, out: &mut [u8]) {
+        self.get(job.header.place.at + BLOCK, out);
+    }
+
+    /// A job's record is in the file.
+    pub(super) fn wrote(&mut self, job: &Job) {
+        assert_eq!(job.header.place, self.written, "records are written in order");
+        self.written = LogPlace { at: job.end, sequence: self.written.sequence + 1 };
+    }
+
+    /// When to destage, if `forced` is not all there is to say.
+    pub(super) fn due(&mut self, forced: bool, now: Nanos) -> Due {
+        if self.backlog_bytes() == 0 {
+            self.draining = false;
+            return Due::Never;
+        }
+        if self.backlog_bytes() >= self.policy.high_bytes {
+            self.draining = true;
+        } else if self.backlog_bytes() <= self.policy.low_bytes {
+            self.draining = false;
+        }
+        let idle_at = self.last_write.after(self.policy.idle);
+        match forced || self.room_wanted || self.policy.always || self.draining || now >= idle_at {
+            true => Due::Now,
+            false => Due::At(idle_at),
+        }
+    }
+
+    /// The next stretch of the log to destage: what is still valid of the oldest records, about `bytes` of them. Its
+    /// end, or `None` when no record is ready. With `unwritten` also records that are not in the file.
+    pub(super) fn batch(&mut self, bytes: u64, unwritten: bool, pieces: &mut Vec<Piece>) -> Option<LogPlace> {
+        pieces.clear();
+        if unwritten {
+            self.seal();
+        }
+        let limit = if unwritten { self.head.sequence } else { self.written.sequence };
+        let first = self.record(self.tail.sequence)?;
+        let mut end = None;
+        for record in self.records.range(first..) {
+            let taken = record.end - self.tail.at;
+            if record.place.sequence >= limit || (end.is_some() && taken > bytes) {
+                break;
+            }
+            for id in record.first_entry..record.first_entry + record.entries as u64 {
+                let Placed { entry, at } = *self.placed(id);
+                self.index.visit(entry.offset, entry.offset + entry.len, |start, stop, extent| {
+                    if extent.is_some_and(|extent| extent.entry == id && extent.dirty) {
+                        let at = at + (start - entry.offset);
+                        pieces.push(Piece { offset: start, len: stop - start, kind: entry.kind, at });
+                    }
+                });
+            }
+            end = Some(LogPlace { at: record.end, sequence: record.place.sequence + 1 });
+        }
+        end
+    }
+
+    /// A batch has reached the device. Its place in the log is still taken.
+    pub(super) fn destaged(&mut self, end: LogPlace) {
+        let Some(first) = self.record(self.tail.sequence) else { return };
+        for record in self.records.range(first..) {
+            if record.place.sequence >= end.sequence {
+                break;
+            }
+            for id in record.first_entry..record.first_entry + record.entries as u64 {
+                let Placed { entry, .. } = self.entries[(id - self.first_entry) as usize];
+                let bytes = self.index.clean(entry.offset, entry.offset + entry.len, id);
+                if entry.kind == EntryKind::Data {
+                    self.dirty_bytes -= bytes;
+                }
+            }
+        }
+    }
+
+    /// The log says that everything before `end` has reached the device: its place can be used again.
+    pub(super) fn release(&mut self, end: LogPlace) {
+        assert!(self.tail.at <= end.at && end.at <= self.head.at, "the tail goes forward");
+        self.tail = end;
+    }
+
+    /// Nothing is held any more: the log is out of use, and all of it has reached the device.
+    pub(super) fn clear(&mut self) {
+        assert_eq!(self.dirty_bytes, 0, "what is dirty is not forgotten");
+        self.seal();
+        self.index.clear();
+        self.entries.clear();
+        self.first_entry = 0;
+        self.records.clear();
+        (self.tail, self.written) = (self.head, self.head);
+    }
+
+    /// Records before this number are in the file.
+    pub(super) fn written_before(&self) -> u64 {
+        self.written.sequence
+    }
+
+    /// Records before this number have reached the device.
+    pub(super) fn released_before(&self) -> u64 {
+        self.tail.sequence
+    }
+
+    /// Where the next record begins.
+    pub(super) fn head(&self) -> LogPlace {
+        LogPlace { at: self.head.at.next_multiple_of(BLOCK), sequence: self.head.sequence }
+    }
+
+    /// Bytes of the log that have not reached the device, headers included.
+    pub(super) fn backlog_bytes(&self) -> u64 {
+        self.head.at.next_multiple_of(BLOCK) - self.tail.at
+    }
+
+    /// Bytes that differ from the device's. Zeros and forgotten blocks do not count.
+    pub(super) fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes
+    }
+
+    /// Bytes that were written again before they were destaged.
+    pub(super) fn absorbed_bytes(&self) -> u64 {
+        self.absorbed_bytes
+    }
+
+    /// How long the oldest record that has not reached the device is there.
+    pub(super) fn lag(&self, now: Nanos) -> Duration {
+        let oldest = self.record(self.tail.sequence).map(|index| &self.records[index]);
+        oldest.map_or(Duration::ZERO, |record| now.since(record.since))
+    }
+
+    /// Stretches that it knows of.
+    pub(super) fn extents(&self) -> usize {
+        self.index.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_core::random::Random;
+
+    const POLICY: Policy = Policy { always: true, idle: Duration::ZERO, high_bytes: u64::MAX, low_bytes: 0 };
+    const SECTOR: u64 = 512;
+
+    /// A file and a device as plain bytes, driven by hand.
+    struct Model {
+        cache: Cache,
+        log: Vec<u8>,
+        device: Vec<u8>,
+        truth: Vec<u8>,
+        random: Random,
+    }
+
+    impl Model {
+        fn new(seed: u64) -> Model {
+            let (memory, capacity, device) = (64 << 10, 160 << 10, 96 << 10);
+            let head = LogPlace { at: 8 * BLOCK, sequence: 3 };
+            Model {
+                cache: Cache::new(memory, capacity, head, 1, POLICY, Nanos(0)),
+                log: vec![0; capacity as usize],
+                device: vec![0; device],
+                truth: vec![0; device],
+                random: Random::new(seed),
+            }
+        }
+
+        fn write(&mut self) {
+            let sectors = self.truth.len() as u64 / SECTOR;
+            let offset = self.random.below(sectors);
+            let len = 1 + self.random.below((sectors - offset).min(24));
+            let kind = [EntryKind::Data, EntryKind::Data, EntryKind::Zeroes, EntryKind::Unmap]
+                [self.random.below(4) as usize];
+            let entry = LogEntry { offset: offset * SECTOR, len: len * SECTOR, kind };
+            let mut data = vec![0; entry.len as usize];
+            if kind == EntryKind::Data {
+                self.random.fill(&mut data);
+            }
+            if self.cache.append(entry, &data[..entry.data_bytes() as usize], Nanos(0)).is_ok() {
+                self.truth[entry.offset as usize..(entry.offset + entry.len) as usize].copy_from_slice(&data);
+            }
+        }
+
+        fn log_at(&self, at: u64, len: u64) -> Vec<u8> {
+            (at..at + len).map(|at| self.log[at as usize % self.log.len()]).collect()
+        }
+
+        fn write_log(&mut self) {
+            let Some(job) = self.cache.next_job() else { return };
+            let mut data = vec![0; (job.end - job.header.place.at - BLOCK) as usize];
+            self.cache.copy_data(&job, &mut data);
+            for (index, byte) in data.iter().enumerate() {
+                let at = (job.header.place.at + BLOCK) as usize + index;
+                let capacity = self.log.len();
+                self.log[at % capacity] = *byte;
+            }
+            self.cache.wrote(&job);
+        }
+
+        fn destage(&mut self) {
+            let mut pieces = Vec::new();
+            let Some(end) = self.cache.batch(20 << 10, false, &mut pieces) else { return };
+            for piece in pieces {
+                let mut data = vec![0; piece.len as usize];
+                match piece.kind {
+                    EntryKind::Data if self.cache.is_in_memory(piece.at) => {
+                        self.cache.get(piece.at, &mut data)
+                    }
+                    EntryKind::Data => data = self.log_at(piece.at, piece.len),
+                    EntryKind::Zeroes | EntryKind::Unmap => {}
+                }
+                self.device[piece.offset as usize..(piece.offset + piece.len) as usize]
+                    .copy_from_slice(&data);
+            }
+            // Sometimes writes come between.
+            if self.random.chance(0.3) {
+                self.write();
+            }
+            self.cache.destaged(end);
+            self.cache.release(end);
+        }
+
+        fn check(&self) {
+            let mut at = 0;
+            let mut dirty = 0;
+            self.cache.look_up(0, self.truth.len() as u64, |offset, len, source| {
+                assert_eq!(offset, at);
+                at += len;
+                let mut data = vec![0; len as usize];
+                match source {
+                    Source::Far => data.copy_from_slice(&self.device[offset as usize..at as usize]),
+                    Source::Zeroes => {}
+                    Source::Memory(at) => self.cache.get(at, &mut data),
+                    Source::Log(at) => {
+                        assert!(self.cache.is_in_log(at));
+                        data = self.log_at(at, len);
+                    }
+                }
+                assert!(data == self.truth[offset as usize..at as usize], "{source:?} at {offset}");
+                dirty += u64::from(data != self.device[offset as usize..at as usize]);
+            });
+            assert_eq!(at, self.truth.len() as u64);
+            assert!(dirty == 0 || self.cache.backlog_bytes() > 0, "what differs is in the log");
+        }
+    }
+
+    /// Any order of writes, log writes and destages: a read finds what was written last, and when all is destaged the
+    /// device is the same.
+    #[test]
+    fn a_plain_copy_says_the_same() {
+        for seed in 0..60 {
+            let mut model = Model::new(seed);
+            for _ in 0..150 {
+                match model.random.below(8) {
+                    0..4 => model.write(),
+                    4..6 => model.write_log(),
+                    6 => model.destage(),
+                    _ => model.check(),
+                }
+            }
+            while model.cache.backlog_bytes() > 0 {
+                model.write_log();
+                model.destage();
+            }
+            model.check();
+            assert!(model.device == model.truth, "seed {seed}");
+            assert_eq!(model.cache.dirty_bytes(), 0);
+        }
+    }
+
+    /// A full log takes nothing until its oldest record has reached the device and is released.
+    #[test]
+    fn a_full_log_waits_for_the_device() {
+        let mut cache = Cache::new(1 << 20, 8 * BLOCK, LogPlace::default(), 1, POLICY, Nanos(0));
+        let data = vec![1; 3 * BLOCK as usize];
+        let entry = |block| LogEntry { offset: block * BLOCK, len: 3 * BLOCK, kind: EntryKind::Data };
+        let write = |cache: &mut Cache, block| {
+            let outcome = cache.append(entry(block), &data, Nanos(0));
+            while let Some(job) = cache.next_job() {
+                cache.wrote(&job);
+            }
+            outcome
+        };
+        assert_eq!((write(&mut cache, 0), write(&mut cache, 9)), (Ok(0), Ok(1)));
+        assert_eq!(write(&mut cache, 18), Err(NoRoom));
+        let mut pieces = Vec::new();
+        let end = cache.batch(1, false, &mut pieces).unwrap();
+        assert_eq!(pieces, [Piece { offset: 0, len: 3 * BLOCK, kind: EntryKind::Data, at: BLOCK }]);
+        cache.destaged(end);
+        assert_eq!(write(&mut cache, 18), Err(NoRoom), "the superblock does not say so yet");
+        cache.release(end);
+        assert_eq!(write(&mut cache, 18), Ok(2));
+    }
+
+    /// Destaging begins when nothing was written for a while, or at the high mark, and then goes on to the low one.
+    #[test]
+    fn marks_and_idleness() {
+        let policy = Policy {
+            always: false,
+            idle: Duration::from_secs(1),
+            high_bytes: 6 * BLOCK,
+            low_bytes: 2 * BLOCK,
+        };
+        let mut cache = Cache::new(1 << 20, 1 << 20, LogPlace::default(), 1, policy, Nanos(0));
+        let entry = LogEntry { offset: 0, len: BLOCK, kind: EntryKind::Data };
+        let data = vec![1; BLOCK as usize];
+        assert_eq!(cache.due(true, Nanos(0)), Due::Never);
+        let mut pieces = Vec::new();
+        for count in 1..=3 {
+            cache.append(entry, &data, Nanos(count)).unwrap();
+            let job = cache.next_job().unwrap();
+            cache.wrote(&job);
+            let due = cache.due(false, Nanos(count));
+            assert_eq!(due, if count < 3 { Due::At(Nanos(1_000_000_000 + count)) } else { Due::Now });
+        }
+        assert_eq!(cache.absorbed_bytes(), 2 * BLOCK);
+        for due in [Due::Now, Due::At(Nanos(1_000_000_003)), Due::Never] {
+            let end = cache.batch(1, false, &mut pieces).unwrap();
+            cache.destaged(end);
+            cache.release(end);
+            assert_eq!(cache.due(false, Nanos(9)), due);
+        }
+        cache.append(entry, &data, Nanos(10)).unwrap();
+        assert_eq!(cache.due(false, Nanos(1_000_000_010)), Due::Now, "idle for long enough");
+        assert_eq!(cache.due(true, Nanos(11)), Due::Now, "asked for");
+    }
+}

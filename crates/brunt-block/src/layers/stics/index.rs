@@ -1,0 +1,151 @@
+//! Which entry of the log holds what of the device. Pure; used by [`super::cache`].
+//!
+//! The rule: extents do not overlap, and a later entry takes the place of earlier ones.
+
+use std::collections::BTreeMap;
+
+/// A stretch of the device that the log holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Where it ends, in bytes.
+    pub end: u64,
+    /// The entry that wrote it.
+    pub entry: u64,
+    /// It has not reached the device.
+    pub dirty: bool,
+}
+
+/// Extents by where they begin.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    extents: BTreeMap<u64, Extent>,
+}
+
+impl Index {
+    /// Puts a dirty entry in; `removed` gets the length of each piece whose place it took.
+    pub(super) fn insert(&mut self, start: u64, end: u64, entry: u64, mut removed: impl FnMut(u64, Extent)) {
+        assert!(start < end, "an entry has a length");
+        if let Some((_, extent)) = self.extents.range_mut(..start).next_back()
+            && extent.end > start
+        {
+            let before = *extent;
+            extent.end = start;
+            removed(before.end.min(end) - start, before);
+            if before.end > end {
+                self.extents.insert(end, before);
+            }
+        }
+        while let Some((&from, &extent)) = self.extents.range(start..end).next() {
+            self.extents.remove(&from);
+            removed(extent.end.min(end) - from, extent);
+            if extent.end > end {
+                self.extents.insert(end, extent);
+            }
+        }
+        self.extents.insert(start, Extent { end, entry, dirty: true });
+    }
+
+    /// All of a stretch in order: what the log holds, and `None` for what it does not.
+    pub(super) fn visit(&self, start: u64, end: u64, mut f: impl FnMut(u64, u64, Option<Extent>)) {
+        let before = self.extents.range(..start).next_back().filter(|(_, extent)| extent.end > start);
+        let mut at = start;
+        for (&from, &extent) in before.into_iter().chain(self.extents.range(start..end)) {
+            let from = from.max(start);
+            if from > at {
+                f(at, from, None);
+            }
+            at = extent.end.min(end);
+            f(from, at, Some(extent));
+        }
+        if at < end {
+            f(at, end, None);
+        }
+    }
+
+    /// What is left of an entry has reached the device; how many bytes that were dirty.
+    pub(super) fn clean(&mut self, start: u64, end: u64, entry: u64) -> u64 {
+        let mut bytes = 0;
+        for (from, extent) in self.extents.range_mut(start..end) {
+            if extent.entry == entry && extent.dirty {
+                extent.dirty = false;
+                bytes += extent.end - from;
+            }
+        }
+        bytes
+    }
+
+    /// What is left of an entry is no longer in the log.
+    pub(super) fn forget(&mut self, start: u64, end: u64, entry: u64) {
+        let mut at = start;
+        while at < end
+            && let Some((&from, &extent)) = self.extents.range(at..end).next()
+        {
+            if extent.entry == entry {
+                assert!(!extent.dirty, "what the log forgets has reached the device");
+                self.extents.remove(&from);
+            }
+            at = extent.end;
+        }
+    }
+
+    /// All of it is forgotten.
+    pub(super) fn clear(&mut self) {
+        self.extents.clear();
+    }
+
+    /// How many extents.
+    pub(super) fn len(&self) -> usize {
+        self.extents.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_core::random::Random;
+
+    /// The same as a plain array that has an entry for each byte.
+    #[test]
+    fn a_plain_map_says_the_same() {
+        const BYTES: u64 = 200;
+        for seed in 0..200 {
+            let mut random = Random::new(seed);
+            let (mut index, mut map) = (Index::default(), vec![None::<(u64, bool)>; BYTES as usize]);
+            let mut entries = Vec::new();
+            for entry in 0..60 {
+                let start = random.below(BYTES);
+                let end = start + 1 + random.below((BYTES - start).min(60));
+                let mut gone = 0;
+                index.insert(start, end, entry, |len, _| gone += len);
+                let there = map[start as usize..end as usize].iter().filter(|byte| byte.is_some()).count();
+                assert_eq!(gone, there as u64);
+                map[start as usize..end as usize].fill(Some((entry, true)));
+                entries.push((start, end, entry));
+                if random.chance(0.3) {
+                    let (start, end, entry) = entries[random.below(entries.len() as u64) as usize];
+                    let dirty = map.iter().filter(|byte| **byte == Some((entry, true))).count();
+                    assert_eq!(index.clean(start, end, entry), dirty as u64);
+                    for byte in map.iter_mut().filter(|byte| **byte == Some((entry, true))) {
+                        *byte = Some((entry, false));
+                    }
+                    if random.chance(0.5) {
+                        index.forget(start, end, entry);
+                        for byte in map.iter_mut().filter(|byte| **byte == Some((entry, false))) {
+                            *byte = None;
+                        }
+                    }
+                }
+                let (from, to) = (random.below(BYTES / 2), BYTES / 2 + random.below(BYTES / 2) + 1);
+                let mut at = from;
+                index.visit(from, to, |start, end, extent| {
+                    assert!(start == at && end > start);
+                    let expected = extent.map(|extent| (extent.entry, extent.dirty));
+                    assert!(map[start as usize..end as usize].iter().all(|byte| *byte == expected));
+                    at = end;
+                });
+                assert_eq!(at, to);
+            }
+            assert!(index.len() <= 2 * entries.len());
+        }
+    }
+}

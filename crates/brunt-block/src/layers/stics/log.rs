@@ -1,0 +1,436 @@
+//! The log's file: made, opened, read back, written. Knows where records are; what they mean is [`super::cache`]'s.
+//!
+//! Records are written through the page cache, so they survive the death of the process as soon as a write returns,
+//! and the machine's once they were synced.
+//!
+//! The rule: nothing is dropped in silence. A torn end is said; a hole before valid records, another device's log and
+//! another version are refused.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use brunt_core::units::format_size;
+
+use super::format::{
+    BLOCK, DATA_BEGIN, HeaderFault, IDENTITY_BYTES_MAX, LogBlock, LogPlace, RecordHeader, Superblock,
+    SuperblockFault,
+};
+use crate::DeviceInfo;
+
+/// How much is read at once when looking for records.
+const SCAN_BYTES: u64 = 1 << 20;
+
+/// Why a log cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The operating system said no.
+    #[error("{what} the log {}: {source}", path.display())]
+    Io {
+        /// "cannot open", for example.
+        what: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not a file.
+    #[error("{} is no regular file; a log is one", path.display())]
+    NotAFile {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Somebody else has it.
+    #[error("the log {} is in use: one process at a time, and one device of it", path.display())]
+    InUse {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It is something else, or of another version.
+    #[error("{} is no log that can be used: {fault}; move it away, or name another file", path.display())]
+    Superblock {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        fault: SuperblockFault,
+    },
+    /// It has writes for another device.
+    #[error(
+        "the log {} has writes for '{theirs}', {}, and not for '{ours}', {}; name another file, destage it to its own device, \
+         or say identity={theirs} if it is that one",
+        path.display(), format_size(*their_bytes), format_size(*our_bytes)
+    )]
+    AnotherDevice {
+        /// Which.
+        path: PathBuf,
+        /// Whose it is.
+        theirs: String,
+        /// The size of that.
+        their_bytes: u64,
+        /// Who wants it.
+        ours: String,
+        /// The size of this.
+        our_bytes: u64,
+    },
+    /// Its size is not what was asked for.
+    #[error("the log {} holds {}, not {}; leave size= out, or destage it and remove it", path.display(),
+        format_size(*found), format_size(*wanted))]
+    Size {
+        /// Which.
+        path: PathBuf,
+        /// Bytes that it holds.
+        found: u64,
+        /// Bytes that were asked for.
+        wanted: u64,
+    },
+    /// A record is damaged, and records behind it are not: something that was acknowledged is lost.
+    #[error(
+        "the log {}: record {sequence} is damaged and record {later} behind it is not: acknowledged writes are lost; \
+         damaged=drop goes on without that record and all behind it",
+        path.display()
+    )]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// The first that is damaged.
+        sequence: u64,
+        /// One behind it that is valid.
+        later: u64,
+    },
+}
+
+/// What a log held.
+#[derive(Debug)]
+pub(super) struct Replay {
+    /// Its records that may not have reached the device, in order.
+    pub records: Vec<RecordHeader>,
+    /// The number of a record that was begun and not finished.
+    pub torn: Option<u64>,
+}
+
+/// How a log is opened.
+#[derive(Clone, Debug)]
+pub(super) struct LogOptions {
+    pub path: PathBuf,
+    /// Bytes for records of a new one.
+    pub capacity: Option<u64>,
+    pub identity: String,
+    /// Go on without records from the first damaged one on.
+    pub drop_damaged: bool,
+    /// A new one beside `path`, which has to be removed once it is open.
+    pub temporary: bool,
+}
+
+/// An open log.
+pub(super) struct Log {
+    file: File,
+    path: PathBuf,
+    superblock: Mutex<Superblock>,
+    /// Its writes fail from now on, by command.
+    broken: AtomicBool,
+}
+
+impl Log {
+    /// Opens or makes it, for a device, and reads what is in it.
+    pub(super) fn open(
+        options: &LogOptions,
+        default_capacity: u64,
+        device: &DeviceInfo,
+    ) -> Result<(Log, Replay), LogError> {
+        let mut path = options.path.clone();
+        if options.temporary {
+            let number = u64::from_le_bytes(fresh_id()[..8].try_into().expect("eight bytes"));
+            path.as_mut_os_string().push(format!(".{number:016x}"));
+        }
+        let failed = |what| {
+            let path = path.clone();
+            move |source| LogError::Io { what, path, source }
+        };
+        let (file, is_new) = open_file(&path, options.temporary)?;
+        let ours = Superblock {
+            generation: 1,
+            id: fresh_id(),
+            capacity: options.capacity.unwrap_or(default_capacity) / BLOCK * BLOCK,
+            device_bytes: device.size_bytes,
+            block_bytes: device.block_bytes,
+            identity: cut(&options.identity, IDENTITY_BYTES_MAX),
+            epoch: 1,
+            epoch_begin: 1,
+            tail: LogPlace { at: 0, sequence: 1 },
+        };
+        let superblock = Mutex::new(ours.clone());
+        let log = Log { file, path: path.clone(), superblock, broken: AtomicBool::new(false) };
+        let fresh = Replay { records: Vec::new(), torn: None };
+        if is_new {
+            log.begin(ours).map_err(failed("cannot write"))?;
+            return Ok((log, fresh));
+        }
+        let theirs = log.read_superblock()?;
+        *log.lock() = theirs.clone();
+        if options.capacity.is_some_and(|wanted| wanted / BLOCK * BLOCK != theirs.capacity) {
+            let wanted = options.capacity.unwrap_or_default();
+            return Err(LogError::Size { path, found: theirs.capacity, wanted });
+        }
+        let replay = log.replay(options.drop_damaged)?;
+        let same = (theirs.device_bytes, theirs.block_bytes, &theirs.identity)
+            == (ours.device_bytes, ours.block_bytes, &ours.identity);
+        if !same && replay.records.is_empty() {
+            // It has nothing for anybody.
+            log.begin(Superblock { capacity: theirs.capacity, ..ours }).map_err(failed("cannot write"))?;
+            return Ok((log, fresh));
+        }
+        if !same {
+            return Err(LogError::AnotherDevice {
+                path,
+                theirs: theirs.identity,
+                their_bytes: theirs.device_bytes,
+                ours: ours.identity,
+                our_bytes: ours.device_bytes,
+            });
+        }
+        let next = replay.records.last().map_or(theirs.tail.sequence, |last| last.place.sequence + 1);
+        let epoch = Superblock { epoch: theirs.epoch + 1, epoch_begin: next, ..theirs };
+        log.write_superblock(epoch).map_err(failed("cannot write"))?;
+        Ok((log, replay))
+    }
+
+    /// Removes the name of a temporary one; the file goes with the last who has it open.
+    pub(super) fn remove(&self) -> Result<(), LogError> {
+        let failed = |source| LogError::Io { what: "cannot remove", path: self.path.clone(), source };
+        std::fs::remove_file(&self.path).map_err(failed)
+    }
+
+    /// Makes a new log of the file.
+    fn begin(&self, superblock: Superblock) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.set_len(DATA_BEGIN + superblock.capacity)?;
+        self.write_superblock(superblock)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Superblock> {
+        self.superblock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it is, as it was last written.
+    pub(super) fn superblock(&self) -> Superblock {
+        self.lock().clone()
+    }
+
+    /// Bytes for records.
+    pub(super) fn capacity(&self) -> u64 {
+        self.lock().capacity
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// From now on its writes fail.
+    pub(super) fn break_it(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+    }
+
+    /// Everything before `tail` has reached the device; stable when this returns.
+    pub(super) fn move_tail(&self, tail: LogPlace) -> io::Result<()> {
+        self.check()?;
+        let superblock = Superblock { tail, ..self.superblock() };
+        self.write_superblock(superblock)
+    }
+
+    /// Takes it out of use: whatever is in it must not be replayed. Works, if it can be, also when records cannot be written.
+    pub(super) fn retire(&self, tail: LogPlace) -> io::Result<()> {
+        match self.move_tail(tail) {
+            Ok(()) => Ok(()),
+            Err(_) => self.file.set_len(0).and_then(|()| self.file.sync_all()),
+        }
+    }
+
+    fn write_superblock(&self, mut superblock: Superblock) -> io::Result<()> {
+        let mut current = self.lock();
+        superblock.generation = current.generation + 1;
+        self.file.write_all_at(&superblock.encode(), superblock.generation % 2 * BLOCK)?;
+        self.file.sync_data()?;
+        *current = superblock;
+        Ok(())
+    }
+
+    fn read_superblock(&self) -> Result<Superblock, LogError> {
+        let mut newest: Result<Superblock, SuperblockFault> = Err(SuperblockFault::Foreign);
+        for at in [0, BLOCK] {
+            let mut block: LogBlock = [0; BLOCK as usize];
+            if let Err(source) = self.file.read_exact_at(&mut block, at)
+                && source.kind() != io::ErrorKind::UnexpectedEof
+            {
+                return Err(LogError::Io { what: "cannot read", path: self.path.clone(), source });
+            }
+            newest = match (newest, Superblock::parse(&block)) {
+                (Ok(before), Ok(found)) if before.generation > found.generation => Ok(before),
+                (_, Ok(found)) => Ok(found),
+                (Err(SuperblockFault::Foreign), Err(fault)) => Err(fault),
+                (before, Err(_)) => before,
+            };
+        }
+        let fault = match newest {
+            Ok(found) => {
+                let long = self.file.metadata().is_ok_and(|file| file.len() >= DATA_BEGIN + found.capacity);
+                if long {
+                    return Ok(found);
+                }
+                SuperblockFault::Damaged
+            }
+            Err(fault) => fault,
+        };
+        Err(LogError::Superblock { path: self.path.clone(), fault })
+    }
+
+    /// Where a place is in the file.
+    pub(super) fn file_offset(&self, at: u64, capacity: u64) -> u64 {
+        DATA_BEGIN + at % capacity
+    }
+
+    /// Writes at a place, around the end of the circle.
+    pub(super) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.check()?;
+        let capacity = self.lock().capacity;
+        let first = bytes.len().min((capacity - at % capacity) as usize);
+        self.file.write_all_at(&bytes[..first], self.file_offset(at, capacity))?;
+        match &bytes[first..] {
+            [] => Ok(()),
+            rest => self.file.write_all_at(rest, DATA_BEGIN),
+        }
+    }
+
+    /// Makes everything that was written stable.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.check()?;
+        self.file.sync_data()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.broken.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("broken by command")),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads from a place, around the end of the circle.
+    pub(super) fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        let capacity = self.lock().capacity;
+        let first = out.len().min((capacity - at % capacity) as usize);
+        let (head, rest) = out.split_at_mut(first);
+        self.file.read_exact_at(head, self.file_offset(at, capacity))?;
+        match rest {
+            [] => Ok(()),
+            rest => self.file.read_exact_at(rest, DATA_BEGIN),
+        }
+    }
+
+    /// Finds the records from the tail on.
+    fn replay(&self, drop_damaged: bool) -> Result<Replay, LogError> {
+        let failed = |source| LogError::Io { what: "cannot read", path: self.path.clone(), source };
+        let log = self.superblock();
+        let end = log.tail.at + log.capacity;
+        let (mut place, mut epoch) = (log.tail, 0);
+        let (mut records, mut torn, mut data) = (Vec::new(), None, Vec::new());
+        while place.at < end {
+            let mut block: LogBlock = [0; BLOCK as usize];
+            self.read(place.at, &mut block).map_err(failed)?;
+            let header = match RecordHeader::parse(&block, &log) {
+                Ok(header)
+                    if header.place == place && header.epoch >= epoch && is_of_its_epoch(&header, &log) =>
+                {
+                    header
+                }
+                Err(HeaderFault::Damaged) => {
+                    torn = Some(place.sequence);
+                    break;
+                }
+                // What was there a turn of the circle ago, or before the log was.
+                Ok(_) | Err(HeaderFault::Foreign) => break,
+            };
+            if place.at + header.record_bytes() > end {
+                torn = Some(place.sequence);
+                break;
+            }
+            data.resize(header.data_bytes() as usize, 0);
+            self.read(place.at + BLOCK, &mut data).map_err(failed)?;
+            if crc32c::crc32c(&data) != header.data_crc {
+                torn = Some(place.sequence);
+                break;
+            }
+            epoch = header.epoch;
+            place = LogPlace { at: place.at + header.record_bytes(), sequence: place.sequence + 1 };
+            records.push(header);
+        }
+        if !drop_damaged && let Some(later) = self.later_record(place, end, &log).map_err(failed)? {
+            return Err(LogError::Damaged { path: self.path.clone(), sequence: place.sequence, later });
+        }
+        Ok(Replay { records, torn })
+    }
+
+    /// The number of a valid record behind the end of the chain.
+    fn later_record(&self, from: LogPlace, end: u64, log: &Superblock) -> io::Result<Option<u64>> {
+        let mut chunk = vec![0; SCAN_BYTES as usize];
+        let mut at = from.at;
+        while at < end {
+            let bytes = SCAN_BYTES.min(end - at) as usize;
+            self.read(at, &mut chunk[..bytes])?;
+            for (index, block) in chunk[..bytes].chunks_exact(BLOCK as usize).enumerate() {
+                let block: &LogBlock = block.try_into().expect("a block");
+                if let Ok(header) = RecordHeader::parse(block, log)
+                    && header.place.at == at + index as u64 * BLOCK
+                    && header.place.sequence > from.sequence
+                    && is_of_its_epoch(&header, log)
+                {
+                    return Ok(Some(header.place.sequence));
+                }
+            }
+            at += bytes as u64;
+        }
+        Ok(None)
+    }
+}
+
+/// Opens or makes the file, and keeps others off it; whether it has nothing.
+fn open_file(path: &Path, is_new: bool) -> Result<(File, bool), LogError> {
+    let failed = |what| move |source| LogError::Io { what, path: path.to_path_buf(), source };
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).create_new(is_new).truncate(false);
+    let file = options.open(path).map_err(failed("cannot open"))?;
+    let metadata = file.metadata().map_err(failed("cannot look at"))?;
+    if !metadata.is_file() {
+        return Err(LogError::NotAFile { path: path.to_path_buf() });
+    }
+    match file.try_lock() {
+        Ok(()) => Ok((file, metadata.len() == 0)),
+        Err(TryLockError::WouldBlock) => Err(LogError::InUse { path: path.to_path_buf() }),
+        Err(TryLockError::Error(source)) => Err(failed("cannot lock")(source)),
+    }
+}
+
+/// Whether it is no leftover that an earlier opening decided to do without.
+fn is_of_its_epoch(header: &RecordHeader, log: &Superblock) -> bool {
+    header.place.sequence < log.epoch_begin || header.epoch == log.epoch
+}
+
+/// Sixteen bytes that no other log has: the standard library seeds its hash tables with such.
+fn fresh_id() -> [u8; 16] {
+    let number = || RandomState::new().build_hasher().finish().to_le_bytes();
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&number());
+    id[8..].copy_from_slice(&number());
+    id
+}
+
+fn cut(text: &str, bytes: usize) -> String {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_string()
+}

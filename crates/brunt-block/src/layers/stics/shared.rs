@@ -1,0 +1,294 @@
+//! What the devices of all threads, the log's writer and the destager share: the cache under one lock, which is taken
+//! once for each batch of requests.
+//!
+//! The rule: nobody waits for a disk or the network with the lock held.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+
+use super::cache::Cache;
+use super::log::Log;
+use crate::Waker;
+use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Value};
+
+/// What becomes of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// They go to the log.
+    Logging,
+    /// The log has failed: they wait until all that it held has reached the device.
+    Failing,
+    /// They go to the device itself, and so does everything else.
+    Bypass,
+    /// The log has failed, and cannot be kept from being replayed: they fail.
+    Stuck,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Mode::Logging => "logging",
+            Mode::Failing => "failing",
+            Mode::Bypass => "bypass",
+            Mode::Stuck => "stuck",
+        }
+    }
+}
+
+/// What was counted. Bytes and requests since the device was opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Read from memory or the log.
+    pub hit_bytes: u64,
+    /// Read from the device.
+    pub miss_bytes: u64,
+    /// Written to the log, without headers.
+    pub logged_bytes: u64,
+    pub log_writes: u64,
+    pub log_syncs: u64,
+    /// Written to the device.
+    pub destaged_bytes: u64,
+    pub destage_requests: u64,
+    pub destage_retries: u64,
+    /// Writes that found no room.
+    pub waits: u64,
+    /// How long they waited, those that are over.
+    pub waited: Duration,
+    /// Those that wait now.
+    pub waiting: u64,
+    /// Requests that went past the log because it has failed.
+    pub bypassed: u64,
+    pub replayed_records: u64,
+}
+
+/// What stands under the lock.
+pub(super) struct State {
+    pub cache: Cache,
+    pub mode: Mode,
+    pub counts: Counts,
+    /// Records before this number are stable in the log.
+    pub synced_before: u64,
+    /// Records before this number are to be.
+    pub sync_wanted: u64,
+    /// Records before this number are to reach the device.
+    pub far_wanted: u64,
+    /// The last trouble, in words.
+    pub trouble: Option<String>,
+    clients: Vec<Option<Client>>,
+}
+
+struct Client {
+    waker: Waker,
+    waiting: bool,
+}
+
+/// See the file's head.
+pub(super) struct Shared {
+    name: String,
+    state: Mutex<State>,
+    /// The writer looks for work.
+    pub write_work: Condvar,
+    /// The destager does.
+    pub destage_work: Condvar,
+    /// Grows when writes came further; devices look at it before they take the lock.
+    progress: AtomicU64,
+    stopping: AtomicBool,
+    pub log: Log,
+    pub clock: Clock,
+}
+
+impl Shared {
+    pub(super) fn new(name: &str, cache: Cache, log: Log, replayed_records: u64, clock: Clock) -> Shared {
+        let before = cache.written_before();
+        let state = State {
+            cache,
+            mode: Mode::Logging,
+            counts: Counts { replayed_records, ..Counts::default() },
+            // What was found after a restart may still be in the page cache only.
+            synced_before: 0,
+            sync_wanted: 0,
+            far_wanted: 0,
+            trouble: None,
+            clients: Vec::new(),
+        };
+        assert!(before > 0, "records are counted from 1");
+        Shared {
+            name: name.to_string(),
+            state: Mutex::new(state),
+            write_work: Condvar::new(),
+            destage_work: Condvar::new(),
+            progress: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            log,
+            clock,
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // A thread that broke a promise has ended; what it left is looked at by the assertions of the others.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Both threads end: the writer when all is written.
+    pub(super) fn stop(&self) {
+        let state = self.lock();
+        // With the lock held: nobody has looked and does not sleep yet.
+        self.stopping.store(true, Ordering::Relaxed);
+        drop(state);
+        self.write_work.notify_all();
+        self.destage_work.notify_all();
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// How far writes came; a device that saw another number looks again.
+    pub(super) fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Acquire)
+    }
+
+    /// Writes came further: whoever waits is woken.
+    pub(super) fn announce(&self, state: &mut State) {
+        self.progress.fetch_add(1, Ordering::Release);
+        for client in state.clients.iter_mut().flatten() {
+            if std::mem::take(&mut client.waiting) {
+                client.waker.wake();
+            }
+        }
+    }
+
+    /// The log cannot be written: what it has goes to the device, then writes do too.
+    pub(super) fn log_failed(&self, what: &str, error: &std::io::Error) {
+        let mut state = self.lock();
+        if state.mode == Mode::Logging {
+            state.mode = Mode::Failing;
+            let path = self.log.path().display();
+            state.trouble = Some(format!("cannot {what} the log {path}: {error}; writes bypass it"));
+        }
+        self.destage_work.notify_all();
+    }
+
+    /// Someone who has to be woken.
+    pub(super) fn join(&self, waker: Waker) -> usize {
+        let mut state = self.lock();
+        let client = Some(Client { waker, waiting: false });
+        match state.clients.iter().position(Option::is_none) {
+            Some(free) => {
+                state.clients[free] = client;
+                free
+            }
+            None => {
+                state.clients.push(client);
+                state.clients.len() - 1
+            }
+        }
+    }
+
+    pub(super) fn leave(&self, client: usize) {
+        self.lock().clients[client] = None;
+    }
+}
+
+impl State {
+    /// This client is to be woken.
+    pub(super) fn wait(&mut self, client: usize) {
+        self.clients[client].as_mut().expect("a client that joined").waiting = true;
+    }
+
+    /// Whether records before this number survive the process.
+    pub(super) fn is_written(&self, before: u64) -> bool {
+        self.cache.written_before() >= before || self.is_far(before)
+    }
+
+    /// Whether they survive the machine.
+    pub(super) fn is_synced(&self, before: u64) -> bool {
+        self.synced_before >= before || self.is_far(before)
+    }
+
+    /// Whether they have reached the device.
+    pub(super) fn is_far(&self, before: u64) -> bool {
+        self.cache.released_before() >= before
+    }
+
+    fn fields(&self, shared: &Shared, now: Nanos) -> Fields {
+        let counts = &self.counts;
+        let read = counts.hit_bytes + counts.miss_bytes;
+        let mut fields = vec![
+            ("mode", Value::Text(self.mode.name().to_string())),
+            ("dirty_bytes", Value::Count(self.cache.dirty_bytes())),
+            ("log_bytes", Value::Count(self.cache.backlog_bytes())),
+            ("log_capacity_bytes", Value::Count(shared.log.capacity())),
+            ("destage_lag_ms", Value::Count(self.cache.lag(now).as_millis() as u64)),
+            ("hit_bytes", Value::Count(counts.hit_bytes)),
+            ("miss_bytes", Value::Count(counts.miss_bytes)),
+            ("logged_bytes", Value::Count(counts.logged_bytes)),
+            ("log_writes", Value::Count(counts.log_writes)),
+            ("log_syncs", Value::Count(counts.log_syncs)),
+            ("absorbed_bytes", Value::Count(self.cache.absorbed_bytes())),
+            ("destaged_bytes", Value::Count(counts.destaged_bytes)),
+            ("destage_requests", Value::Count(counts.destage_requests)),
+            ("destage_retries", Value::Count(counts.destage_retries)),
+            ("waits", Value::Count(counts.waits)),
+            ("waiting", Value::Count(counts.waiting)),
+            ("waited_ms", Value::Count(counts.waited.as_millis() as u64)),
+            ("bypassed", Value::Count(counts.bypassed)),
+            ("replayed_records", Value::Count(counts.replayed_records)),
+            ("extents", Value::Count(self.cache.extents() as u64)),
+        ];
+        if read > 0 {
+            fields.push(("hit_rate", Value::Number(counts.hit_bytes as f64 / read as f64)));
+        }
+        fields.extend(self.trouble.iter().map(|trouble| ("trouble", Value::Text(trouble.clone()))));
+        fields
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Shared({}, {})", self.name, self.log.path().display())
+    }
+}
+
+impl Controllable for Shared {
+    fn kind(&self) -> &'static str {
+        "stics"
+    }
+
+    fn commands(&self) -> &'static [CommandEntry] {
+        &[
+            CommandEntry {
+                name: "destage",
+                help: "writes everything that the log holds by now to the device, whatever the policy says",
+                arguments: &[],
+            },
+            CommandEntry {
+                name: "break-log",
+                help: "lets every write to the log fail from now on, as a broken disk would; there is no way back",
+                arguments: &[],
+            },
+        ]
+    }
+
+    fn command(&self, name: &str, _arguments: &Arguments) -> Result<Fields, CommandError> {
+        if name == "break-log" {
+            self.log.break_it();
+            return Ok(Vec::new());
+        }
+        let mut state = self.lock();
+        state.far_wanted = state.cache.head().sequence;
+        self.destage_work.notify_all();
+        Ok(vec![("log_bytes", Value::Count(state.cache.backlog_bytes()))])
+    }
+
+    fn status(&self) -> Fields {
+        self.lock().fields(self, self.clock.now())
+    }
+}

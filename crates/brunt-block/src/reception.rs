@@ -1,0 +1,311 @@
+//! Accepts connections and gives each its own thread: the front of servers whose connections each have one thread and
+//! one ring. It knows no protocol.
+//!
+//! The one rule: a peer costs at most one thread of a bounded number; one too many is closed and counted. When the
+//! server ends, all sockets are shut down, and their threads have `END_TIME` to notice.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::socket::Socket;
+
+/// How long connections have to end when their server does.
+const END_TIME: Duration = Duration::from_secs(5);
+
+/// Where connections come in.
+#[derive(Debug)]
+pub enum ReceptionDoor {
+    /// A TCP port.
+    Tcp(TcpListener),
+    /// A Unix socket; its path goes with the door.
+    Unix(UnixListener, PathBuf),
+}
+
+impl ReceptionDoor {
+    /// Listens on a port; port 0 picks a free one.
+    ///
+    /// # Errors
+    /// The address is taken or not ours.
+    pub fn tcp(address: SocketAddr) -> io::Result<ReceptionDoor> {
+        TcpListener::bind(address).map(ReceptionDoor::Tcp)
+    }
+
+    /// Listens on a path, which may not exist.
+    ///
+    /// # Errors
+    /// It exists, or its folder does not.
+    pub fn unix(path: PathBuf) -> io::Result<ReceptionDoor> {
+        Ok(ReceptionDoor::Unix(UnixListener::bind(&path)?, path))
+    }
+
+    /// The port's address; `None` for a path.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn address(&self) -> io::Result<Option<SocketAddr>> {
+        match self {
+            ReceptionDoor::Tcp(listener) => listener.local_addr().map(Some),
+            ReceptionDoor::Unix(..) => Ok(None),
+        }
+    }
+
+    fn accept(&self) -> io::Result<Socket> {
+        match self {
+            ReceptionDoor::Tcp(listener) => listener.accept().map(|(socket, _)| socket.into()),
+            ReceptionDoor::Unix(listener, _) => listener.accept().map(|(socket, _)| socket.into()),
+        }
+    }
+
+    fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            ReceptionDoor::Tcp(listener) => listener.set_nonblocking(true),
+            ReceptionDoor::Unix(listener, _) => listener.set_nonblocking(true),
+        }
+    }
+}
+
+impl AsFd for ReceptionDoor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            ReceptionDoor::Tcp(listener) => listener.as_fd(),
+            ReceptionDoor::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+impl Drop for ReceptionDoor {
+    fn drop(&mut self) {
+        if let ReceptionDoor::Unix(_, path) = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Called with a line for people about each connection that ended badly, in that connection's thread; the default hears
+/// nothing.
+#[derive(Clone, Default)]
+pub struct ReceptionListener(Option<Arc<Hear>>);
+
+type Hear = dyn Fn(&str) + Send + Sync;
+
+impl ReceptionListener {
+    /// Calls `hear`.
+    pub fn new(hear: impl Fn(&str) + Send + Sync + 'static) -> ReceptionListener {
+        ReceptionListener(Some(Arc::new(hear)))
+    }
+}
+
+impl fmt::Debug for ReceptionListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "ReceptionListener" } else { "no ReceptionListener" })
+    }
+}
+
+/// How many connections came, and how they fared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceptionCounts {
+    /// Connections that were let in.
+    pub connections: u64,
+    /// Connections that were one too many.
+    pub refused: u64,
+    /// Connections that ended badly.
+    pub broken: u64,
+}
+
+/// A door with somebody behind it. Dropping it ends it.
+pub struct Reception {
+    state: Arc<State>,
+    acceptor: Option<JoinHandle<()>>,
+    wake: UnixStream,
+}
+
+struct State {
+    name: &'static str,
+    connections_max: usize,
+    serve: Box<Serve>,
+    stop: AtomicBool,
+    /// The sockets of connections under way, by number: shut down at the end.
+    live: Mutex<Vec<(u64, Socket)>>,
+    ended: Condvar,
+    connections: AtomicU64,
+    refused: AtomicU64,
+    broken: AtomicU64,
+}
+
+type Serve = dyn Fn(&State, u64, Socket) + Send + Sync;
+
+impl Reception {
+    /// Lets in up to `connections_max` at once; each is served by `serve` on a thread of that name. What it fails with is
+    /// counted and told.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open<E: fmt::Display>(
+        name: &'static str,
+        door: ReceptionDoor,
+        connections_max: usize,
+        listener: ReceptionListener,
+        serve: impl Fn(Socket) -> Result<(), E> + Send + Sync + 'static,
+    ) -> io::Result<Reception> {
+        door.set_nonblocking()?;
+        let (wake, woken) = UnixStream::pair()?;
+        let state = Arc::new(State {
+            name,
+            connections_max,
+            serve: Box::new(move |state, number, socket| {
+                let Err(error) = serve(socket) else { return };
+                state.broken.fetch_add(1, Ordering::Relaxed);
+                if let Some(hear) = &listener.0 {
+                    hear(&format!("connection {number}: {error}"));
+                }
+            }),
+            stop: AtomicBool::new(false),
+            live: Mutex::default(),
+            ended: Condvar::new(),
+            connections: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            broken: AtomicU64::new(0),
+        });
+        let accepting = Arc::clone(&state);
+        let acceptor =
+            std::thread::Builder::new().name(name.into()).spawn(move || accept(&accepting, &door, &woken))?;
+        Ok(Reception { state, acceptor: Some(acceptor), wake })
+    }
+
+    /// How many came so far.
+    pub fn counts(&self) -> ReceptionCounts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let State { connections, refused, broken, .. } = &*self.state;
+        ReceptionCounts { connections: get(connections), refused: get(refused), broken: get(broken) }
+    }
+
+    /// Closes everything.
+    pub fn close(&mut self) {
+        let Some(acceptor) = self.acceptor.take() else { return };
+        self.state.stop.store(true, Ordering::Release);
+        // A full line wakes as well.
+        let _ = self.wake.write(&[1]);
+        let _ = acceptor.join();
+        let live = self.state.live();
+        for (_, socket) in live.iter() {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        let _ = self.state.ended.wait_timeout_while(live, END_TIME, |live| !live.is_empty());
+    }
+}
+
+impl Drop for Reception {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl State {
+    fn live(&self) -> MutexGuard<'_, Vec<(u64, Socket)>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn accept(state: &Arc<State>, door: &ReceptionDoor, woken: &UnixStream) {
+    while !state.stop.load(Ordering::Acquire) {
+        let mut polled = [PollFd::new(door, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
+        if poll(&mut polled, None).is_err() {
+            // EINTR, or ENOMEM in passing: look again, not at once.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        match door.accept() {
+            Ok(socket) => admit(state, socket),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // Gone again before it was accepted, or no descriptor to be had: not at once.
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Gives a connection its thread, if there is room for one more.
+fn admit(state: &Arc<State>, socket: Socket) {
+    let number = state.connections.load(Ordering::Relaxed);
+    let mut live = state.live();
+    let copy = match socket.try_clone() {
+        Ok(copy) if live.len() < state.connections_max => copy,
+        _ => {
+            state.refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    };
+    live.push((number, copy));
+    drop(live);
+    state.connections.fetch_add(1, Ordering::Relaxed);
+    let of_thread = Arc::clone(state);
+    let spawned = std::thread::Builder::new().name(format!("{} {number}", state.name)).spawn(move || {
+        // The place is given back also when this thread panics.
+        let _leave = Leave { state: Arc::clone(&of_thread), number };
+        (of_thread.serve)(&of_thread, number, socket);
+    });
+    if spawned.is_err() {
+        // No thread to be had: the peer sees the connection close.
+        drop(Leave { state: Arc::clone(state), number });
+    }
+}
+
+struct Leave {
+    state: Arc<State>,
+    number: u64,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.state.live().retain(|(number, _)| *number != self.number);
+        self.state.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    /// A Unix socket is served, one connection too many is closed, and the path goes with the door.
+    #[test]
+    fn unix_doors() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("door");
+        let echo = |socket: Socket| {
+            let mut byte = [0];
+            while (&mut &socket).read(&mut byte).is_ok_and(|count| count == 1) {
+                let _ = (&mut &socket).write(&byte);
+            }
+            Ok::<(), io::Error>(())
+        };
+        let mut reception = Reception::open(
+            "echo",
+            ReceptionDoor::unix(path.clone()).unwrap(),
+            1,
+            ReceptionListener::default(),
+            echo,
+        )
+        .unwrap();
+        let mut first = UnixStream::connect(&path).unwrap();
+        first.write_all(b"x").unwrap();
+        let mut byte = [0];
+        first.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, *b"x");
+        let mut second = UnixStream::connect(&path).unwrap();
+        assert_eq!(second.read(&mut byte).unwrap(), 0, "one too many");
+        assert_eq!(reception.counts(), ReceptionCounts { connections: 1, refused: 1, broken: 0 });
+        assert!(ReceptionDoor::unix(path.clone()).is_err(), "it is taken");
+        reception.close();
+        assert_eq!(first.read(&mut byte).unwrap(), 0);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,39 @@
+-- The files and directories with the most operations, bytes or waiting time.
+--
+-- `files` of the report: all that are among the 25 first by one of the three. The name is that of the last operation
+-- that named the file; the report shows its whole path.
+WITH loads AS (
+  SELECT file, count(*) AS operations, sum(moved_bytes) AS bytes, coalesce(sum(latency_ns), 0) AS time_ns
+  FROM operations WHERE file IS NOT NULL GROUP BY file
+), ranked AS (
+  -- Keys are 64-bit numbers without a sign: what is negative here is larger.
+  SELECT file, operations, bytes, time_ns,
+         row_number() OVER (ORDER BY operations DESC, CASE WHEN file < 0 THEN 1 ELSE 0 END, file) AS by_operations,
+         row_number() OVER (ORDER BY bytes DESC, CASE WHEN file < 0 THEN 1 ELSE 0 END, file) AS by_bytes,
+         row_number() OVER (ORDER BY time_ns DESC, CASE WHEN file < 0 THEN 1 ELSE 0 END, file) AS by_time
+  FROM loads
+), top AS (
+  SELECT * FROM ranked
+  WHERE by_operations <= 25 OR by_bytes <= 25 AND bytes > 0 OR by_time <= 25 AND time_ns > 0
+), told AS (
+  SELECT names.leads_to AS file, names.name AS name, operations.completion_id AS completion_id, 0 AS listed,
+         names.position AS place
+  FROM names JOIN operations ON names.record_id = operations.record_id
+  WHERE names.leads_to IN (SELECT file FROM top) AND names.name IS NOT NULL
+  UNION ALL
+  SELECT entries.file AS file, entries.name AS name, operations.completion_id AS completion_id, 1 AS listed,
+         entries.entry AS place
+  FROM entries JOIN operations ON entries.record_id = operations.record_id
+  WHERE entries.file IN (SELECT file FROM top)
+), last_told AS (
+  SELECT file, name,
+         row_number() OVER (PARTITION BY file ORDER BY completion_id DESC, listed DESC, place DESC) AS last_first
+  FROM told WHERE name NOT IN ('.', '..')
+), servers AS (
+  SELECT file, min(server) AS server FROM handles GROUP BY file
+)
+SELECT top.file AS file, server, name, cast(operations AS BIGINT) AS operations, cast(bytes AS BIGINT) AS bytes,
+       cast(time_ns AS BIGINT) AS time_ns, cast(by_operations AS BIGINT) AS by_operations,
+       cast(by_bytes AS BIGINT) AS by_bytes, cast(by_time AS BIGINT) AS by_time
+FROM top LEFT JOIN servers ON top.file = servers.file LEFT JOIN last_told ON top.file = last_told.file AND last_first = 1
+ORDER BY by_operations

@@ -1,0 +1,67 @@
+-- The workload as a sizing needs it: reads, writes, their sizes and order, and how many requests wait at a time.
+--
+-- `profile` of the report but for the working sets, which have a question of their own. A transfer is sequential when it
+-- begins where the same client's last one on the file ended, as completions were seen. Sizes are powers of two.
+WITH calls AS (
+  SELECT direction, moved_bytes, latency_ns, outstanding, file, coalesce(offset_bytes, 0) AS offset_bytes, completion_id,
+         completion_id - completion_id % 281474976710656 AS parser, flows.source AS client
+  FROM operations JOIN flows ON operations.flow = flows.flow
+), followed AS (
+  SELECT direction, moved_bytes, offset_bytes, file,
+         lag(offset_bytes + moved_bytes) OVER (
+           PARTITION BY parser, client, file, direction ORDER BY completion_id) AS expected_bytes
+  FROM calls WHERE direction IS NOT NULL
+), transfers AS (
+  SELECT direction, moved_bytes, CASE WHEN file IS NOT NULL AND expected_bytes = offset_bytes THEN 1 ELSE 0 END AS sequential,
+         cast(power(2, CASE WHEN moved_bytes > 1 THEN length(bin(moved_bytes - 1)) ELSE 0 END) AS BIGINT) AS size_bytes
+  FROM followed
+), sizes AS (
+  SELECT direction, size_bytes, sum(count(*)) OVER (PARTITION BY direction ORDER BY size_bytes) AS up_to,
+         sum(count(*)) OVER (PARTITION BY direction) AS n
+  FROM transfers GROUP BY direction, size_bytes
+), quantiles AS (
+  SELECT direction, min(CASE WHEN up_to >= ceil(0.5e0 * n) THEN size_bytes END) AS p50,
+         min(CASE WHEN up_to >= ceil(0.95e0 * n) THEN size_bytes END) AS p95
+  FROM sizes GROUP BY direction
+), moved AS (
+  SELECT direction, count(*) AS n, sum(moved_bytes) AS bytes, sum(sequential) AS sequential
+  FROM transfers GROUP BY direction
+), amounts AS (
+  SELECT moved.direction AS direction, n, bytes, sequential, p50, p95
+  FROM moved JOIN quantiles ON moved.direction = quantiles.direction
+), both_ways AS (
+  SELECT max(CASE WHEN direction = 0 THEN n END) AS read_operations,
+         max(CASE WHEN direction = 0 THEN bytes END) AS read_bytes,
+         max(CASE WHEN direction = 0 THEN sequential END) AS read_sequential,
+         max(CASE WHEN direction = 0 THEN p50 END) AS read_size_p50_bytes,
+         max(CASE WHEN direction = 0 THEN p95 END) AS read_size_p95_bytes,
+         max(CASE WHEN direction = 1 THEN n END) AS write_operations,
+         max(CASE WHEN direction = 1 THEN bytes END) AS write_bytes,
+         max(CASE WHEN direction = 1 THEN sequential END) AS write_sequential,
+         max(CASE WHEN direction = 1 THEN p50 END) AS write_size_p50_bytes,
+         max(CASE WHEN direction = 1 THEN p95 END) AS write_size_p95_bytes
+  FROM amounts
+), times AS (
+  SELECT time_ns AS at_ns FROM packets UNION ALL SELECT request_first_ns AS at_ns FROM operations
+), duration AS (
+  SELECT max(at_ns) - min(at_ns) AS duration_ns FROM times
+), waiting AS (
+  SELECT count(*) AS operations, coalesce(sum(CASE WHEN direction IS NULL THEN 1 ELSE 0 END), 0) AS metadata_operations,
+         coalesce(sum(latency_ns), 0) AS waited_ns, max(outstanding) AS outstanding_max
+  FROM operations
+)
+SELECT cast(operations AS BIGINT) AS operations, cast(metadata_operations AS BIGINT) AS metadata_operations,
+       cast(coalesce(read_operations, 0) AS BIGINT) AS read_operations,
+       cast(coalesce(read_bytes, 0) AS BIGINT) AS read_bytes,
+       cast(coalesce(read_sequential, 0) AS BIGINT) AS read_sequential,
+       cast(coalesce(read_size_p50_bytes, 0) AS BIGINT) AS read_size_p50_bytes,
+       cast(coalesce(read_size_p95_bytes, 0) AS BIGINT) AS read_size_p95_bytes,
+       cast(coalesce(write_operations, 0) AS BIGINT) AS write_operations,
+       cast(coalesce(write_bytes, 0) AS BIGINT) AS write_bytes,
+       cast(coalesce(write_sequential, 0) AS BIGINT) AS write_sequential,
+       cast(coalesce(write_size_p50_bytes, 0) AS BIGINT) AS write_size_p50_bytes,
+       cast(coalesce(write_size_p95_bytes, 0) AS BIGINT) AS write_size_p95_bytes,
+       cast(duration_ns AS BIGINT) AS duration_ns, cast(waited_ns AS BIGINT) AS waited_ns,
+       cast(waited_ns AS DOUBLE) / nullif(duration_ns, 0) AS outstanding_mean,
+       coalesce(outstanding_max, 0) AS outstanding_max
+FROM waiting CROSS JOIN both_ways CROSS JOIN duration

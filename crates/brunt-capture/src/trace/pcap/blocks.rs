@@ -1,0 +1,88 @@
+//! Blocks of pcapng (draft-ietf-opsawg-pcapng) as they are written: a section, its interfaces by name, and packets that say by
+//! which of them they came.
+//!
+//! The rule: times are nanoseconds, and everything is in this machine's byte order, which the section says.
+
+use brunt_wire::pcap::LinkType;
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+const INTERFACE: u32 = 1;
+const ENHANCED_PACKET: u32 = 6;
+const OPTION_NAME: u16 = 2;
+const OPTION_RESOLUTION: u16 = 9;
+/// A packet's block without the packet.
+const PACKET_BLOCK_BYTES: usize = 32;
+
+/// Length of the block of a packet of which so many bytes were captured.
+pub(super) fn packet_bytes(captured: usize) -> usize {
+    PACKET_BLOCK_BYTES + captured.next_multiple_of(4)
+}
+
+/// Begins a section whose packets all have the same kind of link.
+pub(super) fn begin(into: &mut Vec<u8>, link: LinkType, snap_bytes: u32, interfaces: &[String]) {
+    block(into, SECTION, |into| {
+        words(into, [BYTE_ORDER, 1]);
+        // How long the section is shows at its end.
+        into.extend_from_slice(&u64::MAX.to_ne_bytes());
+    });
+    for name in interfaces {
+        block(into, INTERFACE, |into| {
+            words(into, [link.number(), snap_bytes]);
+            option(into, OPTION_NAME, name.as_bytes());
+            option(into, OPTION_RESOLUTION, &[9]);
+            words(into, [0]);
+        });
+    }
+}
+
+/// Adds a packet.
+pub(super) fn packet(into: &mut Vec<u8>, interface: u32, time_ns: u64, wire_len: u32, bytes: &[u8]) {
+    block(into, ENHANCED_PACKET, |into| {
+        let (high, low) = ((time_ns >> 32) as u32, time_ns as u32);
+        words(into, [interface, high, low, bytes.len() as u32, wire_len]);
+        padded(into, bytes);
+    });
+}
+
+/// A block: its length stands at both ends.
+fn block(into: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = into.len();
+    words(into, [kind, 0]);
+    body(into);
+    let length = ((into.len() - start + 4) as u32).to_ne_bytes();
+    into[start + 4..start + 8].copy_from_slice(&length);
+    into.extend_from_slice(&length);
+}
+
+fn option(into: &mut Vec<u8>, code: u16, value: &[u8]) {
+    into.extend_from_slice(&code.to_ne_bytes());
+    into.extend_from_slice(&(value.len() as u16).to_ne_bytes());
+    padded(into, value);
+}
+
+fn padded(into: &mut Vec<u8>, bytes: &[u8]) {
+    into.extend_from_slice(bytes);
+    into.resize(into.len().next_multiple_of(4), 0);
+}
+
+fn words<const N: usize>(into: &mut Vec<u8>, words: [u32; N]) {
+    words.iter().for_each(|word| into.extend_from_slice(&word.to_ne_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a block is said to have is what it has, whatever the packet's length.
+    #[test]
+    fn lengths() {
+        for length in 0..9 {
+            let mut written = Vec::new();
+            packet(&mut written, 1, 2, 3, &vec![7; length]);
+            assert_eq!(written.len(), packet_bytes(length));
+            let stated = u32::from_ne_bytes(*written[4..].first_chunk().unwrap());
+            assert_eq!(stated as usize, written.len());
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Feeds a packet lane with packets that come one by one, from a thread that waits for nobody: `brunt bridge --capture`.
+//!
+//! The rule: what finds no room is counted with what the lane lost, and the feeder goes on.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use brunt_wire::pcap::LinkType;
+
+use super::{OnLag, PacketLane, PacketTap, PcapOptions};
+use crate::parcel::{Parcel, Pool, Router};
+use crate::source::PacketRef;
+
+/// Packets are handed over in pieces of so many bytes at most, of which so many may be under way: 64 MiB.
+const PIECE_BYTES: usize = 1 << 20;
+const PIECES: usize = 64;
+/// So many of them are kept for when a piece is full: pauses, each of which hands over what little there is, do not use them up.
+const RESERVED: usize = PIECES / 2;
+
+/// The end of a lane that takes Ethernet packets one by one.
+#[derive(Debug)]
+pub struct PacketFeed {
+    tap: PacketTap,
+    pool: Pool,
+    reserved: Vec<Parcel>,
+    router: Router,
+    /// What is being filled, and how far; there until the end.
+    piece: Option<(Parcel, usize)>,
+}
+
+impl PacketLane {
+    /// Starts the thread with an end for packets that come one by one.
+    ///
+    /// # Errors
+    /// As [`PacketLane::start`].
+    pub fn with_feed(options: PcapOptions) -> io::Result<(PacketLane, PacketFeed)> {
+        let lane = PacketLane::start(options, OnLag::Drop, PIECES)?;
+        let feed = PacketFeed::new(lane.tap());
+        Ok((lane, feed))
+    }
+}
+
+impl PacketFeed {
+    fn new(tap: PacketTap) -> PacketFeed {
+        let (pool, router) = (Pool::new(PIECES, 1, PIECE_BYTES), Router::default());
+        let piece = Some((pool.take(), 0));
+        let reserved = (0..RESERVED).map(|_| pool.take()).collect();
+        PacketFeed { tap, pool, reserved, router, piece }
+    }
+
+    /// Takes a packet of Ethernet that came at a time since 1970.
+    pub fn put(&mut self, since_1970: Duration, interface: u32, packet: &[u8]) {
+        if self.piece.as_ref().is_some_and(|(_, filled)| filled + packet.len() > PIECE_BYTES) {
+            let next = self.pool.take_within(Duration::ZERO).or_else(|| self.reserved.pop());
+            self.hand_over(next);
+        }
+        let room = self.piece.as_mut().filter(|(_, filled)| filled + packet.len() <= PIECE_BYTES);
+        let Some((parcel, filled)) = room else {
+            self.tap.state.packets_lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let chunk = parcel.chunk().expect("the pool was made with memory");
+        chunk[*filled..][..packet.len()].copy_from_slice(packet);
+        let (at, len) = (*filled as u32, packet.len() as u32);
+        *filled += packet.len();
+        let time_ns = since_1970.as_nanos() as u64;
+        let packet =
+            PacketRef { time_ns, at, len, wire_len: len, interface, region: 0, link: LinkType::Ethernet };
+        parcel.route(&mut self.router, packet);
+    }
+
+    /// Hands over what there is, if there is another piece to fill that is not reserved.
+    pub fn pass_on(&mut self) {
+        if self.piece.as_ref().is_none_or(|(_, filled)| *filled == 0) {
+            return;
+        }
+        while self.reserved.len() < RESERVED
+            && let Some(back) = self.pool.take_within(Duration::ZERO)
+        {
+            self.reserved.push(back);
+        }
+        let next = self.pool.take_within(Duration::ZERO);
+        self.hand_over(next);
+    }
+
+    /// Hands over what there is, if there is something else to fill.
+    fn hand_over(&mut self, next: Option<Parcel>) {
+        if let Some(next) = next
+            && let Some((parcel, _)) = self.piece.replace((next, 0))
+        {
+            self.tap.offer(&Arc::new(parcel));
+        }
+    }
+}
+
+impl Drop for PacketFeed {
+    fn drop(&mut self) {
+        if let Some((parcel, 1..)) = self.piece.take() {
+            self.tap.offer(&Arc::new(parcel));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Ledger;
+    use crate::source::FileSource;
+
+    /// Many pauses while nobody writes leave room for what comes then: half of all there is.
+    #[test]
+    fn pauses_use_up_no_room() {
+        let (to, from) = std::sync::mpsc::sync_channel(PIECES);
+        let tap = PacketTap { to, state: Arc::default(), on_lag: OnLag::Drop };
+        let state = tap.state.clone();
+        let mut feed = PacketFeed::new(tap);
+        let mut put = |packets: usize, bytes: usize, pauses: bool| {
+            for _ in 0..packets {
+                feed.put(Duration::from_secs(1), 0, &vec![7; bytes]);
+                if pauses {
+                    feed.pass_on();
+                }
+            }
+            state.packets_lost.load(Ordering::Relaxed)
+        };
+        assert_eq!(put(10 * PIECES, 60, true), 0);
+        assert_eq!(put(RESERVED - 1, PIECE_BYTES, false), 0);
+        assert!(put(PIECES, PIECE_BYTES, false) > 0, "what finds no room is counted");
+        drop(from);
+    }
+
+    /// What is put in one by one is in the file, in order and to the last byte, however it fell into pieces.
+    #[test]
+    fn packets_arrive_in_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fed.pcap");
+        let (lane, mut feed) = PacketLane::with_feed(PcapOptions::new(path.clone())).unwrap();
+        let packet = |number: usize| -> Vec<u8> {
+            (0..60 + number * 37 % 9000).map(|at| (at / 251 + at + number) as u8).collect()
+        };
+        for number in 0..500 {
+            feed.put(Duration::from_nanos(1_000_000_007 * number as u64), 0, &packet(number));
+            // Far more often than there are pieces: the lane's thread may have to get a core first.
+            feed.pass_on();
+            while feed.piece.as_ref().is_some_and(|(_, filled)| *filled > 0) {
+                std::thread::sleep(Duration::from_millis(1));
+                feed.pass_on();
+            }
+        }
+        drop(feed);
+        let (summary, error) = lane.finish(&mut Ledger::default());
+        assert!(error.is_none());
+        assert_eq!((summary.packets + summary.packets_lost, summary.packets_lost), (500, 0));
+        let mut source = FileSource::open(&path).unwrap();
+        let (mut batch, mut seen) = (crate::source::PacketBatch::default(), 0);
+        while source.fill(&mut batch).unwrap() {
+            for found in batch.packets() {
+                assert_eq!(found.bytes, packet(seen));
+                assert_eq!(found.time_ns, 1_000_000_007 * seen as u64);
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, 500);
+    }
+}

@@ -1,0 +1,341 @@
+//! What an agent may do for a controller: open devices, folders and kinds of backends, and inject faults, as its command
+//! line lists them. Asked by the opener for every device, also for those within others.
+//!
+//! The rule: a path is judged by where it leads, not by how it is written: links and `..` are followed first.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use brunt_block::OpenError;
+use brunt_block::table::{BACKENDS, BackendEntry, Permit};
+
+/// What may be opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllowList {
+    /// `None`: whatever the agent's user may.
+    only: Option<Vec<Allowed>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Allowed {
+    /// A device or file, or a folder with all in it.
+    Path(PathBuf),
+    /// A backend, whatever stands behind its colon.
+    Backend(String),
+    /// A kind of fault; of some, only with this process or interface.
+    Fault(&'static str, Option<String>),
+    /// Targets and sinks, listening at any address of the host or only at this one.
+    Serve(Option<IpAddr>),
+}
+
+/// Faults that can be allowed, and what of them stands behind `=`.
+const FAULTS: [(&str, Option<&str>); 6] = [
+    ("cpu", None),
+    ("memory", None),
+    ("freeze", Some("a process")),
+    ("kill", Some("a process")),
+    ("netem", Some("an interface")),
+    ("bridge", Some("its first interface")),
+];
+/// What the text of a fault begins with.
+const FAULT: &str = "fault:";
+/// What the text of a service begins with.
+const SERVE: &str = "serve:";
+
+/// A fault that this agent does not inject, or an address at which it serves nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its agent does not allow {wanted} (what it allows: {allowed}); start it with --allow {wanted}")]
+pub struct FaultNotAllowed {
+    /// What would have to be allowed.
+    pub wanted: String,
+    /// What is.
+    pub allowed: String,
+}
+
+/// Why a text allows nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AllowError {
+    /// A path that depends on where the agent was started.
+    #[error("'{0}' is neither an absolute path nor a kind of device; write /dev/sdb, /srv/test or memory:")]
+    Relative(String),
+    /// No such fault.
+    #[error("'{text}': there is no such fault; there are {known}")]
+    NoFault {
+        /// As given.
+        text: String,
+        /// All of them.
+        known: String,
+    },
+    /// No address.
+    #[error("'{0}': write serve: for any address of this host, or one address, such as serve:10.0.0.9")]
+    NoAddress(String),
+    /// No such backend.
+    #[error("'{text}': there is no such kind of device; there are {known}")]
+    Unknown {
+        /// As given.
+        text: String,
+        /// All of them.
+        known: String,
+    },
+}
+
+impl AllowList {
+    /// Whatever the agent's user may open.
+    pub fn everything() -> AllowList {
+        AllowList { only: None }
+    }
+
+    /// These and nothing else: absolute paths of devices, files and folders, and names of backends with their colon.
+    /// `more` are the backends of other crates.
+    ///
+    /// # Errors
+    /// One of them names nothing.
+    pub fn only<'a>(
+        texts: impl IntoIterator<Item = &'a str>,
+        more: &[BackendEntry],
+    ) -> Result<AllowList, AllowError> {
+        let known = || BACKENDS.iter().chain(more).map(|entry| entry.name);
+        let read = |text: &str| {
+            if text.starts_with('/') {
+                return Ok(Allowed::Path(text.into()));
+            }
+            if let Some(fault) = text.strip_prefix(FAULT) {
+                return read_fault(text, fault);
+            }
+            if let Some(address) = text.strip_prefix(SERVE) {
+                return match address {
+                    "" => Ok(Allowed::Serve(None)),
+                    one => one
+                        .parse()
+                        .map(|address| Allowed::Serve(Some(address)))
+                        .map_err(|_| AllowError::NoAddress(text.into())),
+                };
+            }
+            let Some(name) = text.strip_suffix(':') else { return Err(AllowError::Relative(text.into())) };
+            match known().any(|entry| entry == name) {
+                true => Ok(Allowed::Backend(name.into())),
+                false => {
+                    let known: Vec<String> = known().map(|name| format!("{name}:")).collect();
+                    Err(AllowError::Unknown { text: text.into(), known: known.join(", ") })
+                }
+            }
+        };
+        Ok(AllowList { only: Some(texts.into_iter().map(read).collect::<Result<_, _>>()?) })
+    }
+
+    /// Whether a fault of this kind may be injected, of a process or before an interface if it is about one.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(crate) fn check_fault(&self, kind: &str, about: Option<&str>) -> Result<(), FaultNotAllowed> {
+        let is_it = |allowed: &Allowed| match allowed {
+            Allowed::Fault(name, None) => *name == kind,
+            Allowed::Fault(name, Some(only)) => *name == kind && about == Some(only),
+            _ => false,
+        };
+        self.check_any(is_it, || {
+            about.map_or(format!("{FAULT}{kind}"), |about| format!("{FAULT}{kind}={about}"))
+        })
+    }
+
+    /// Whether a fault of this kind may be injected at all.
+    ///
+    /// # Errors
+    /// It may not, whatever it is about.
+    pub(crate) fn check_kind(&self, kind: &str) -> Result<(), FaultNotAllowed> {
+        let is_it = |allowed: &Allowed| matches!(allowed, Allowed::Fault(name, _) if *name == kind);
+        self.check_any(is_it, || format!("{FAULT}{kind}"))
+    }
+
+    /// Whether targets and sinks may listen at this address.
+    ///
+    /// # Errors
+    /// They may not.
+    pub(crate) fn check_serve(&self, address: IpAddr) -> Result<(), FaultNotAllowed> {
+        let is_it = |allowed: &Allowed| match allowed {
+            Allowed::Serve(only) => only.is_none_or(|only| only == address),
+            _ => false,
+        };
+        self.check_any(is_it, || format!("{SERVE}{address}"))
+    }
+
+    /// Whether this file may be used.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn check_path(&self, path: &Path) -> Result<(), OpenError> {
+        self.check(FILE, &path.display().to_string())
+    }
+
+    /// The list as texts for [`AllowList::only`]; none where everything is allowed.
+    pub(crate) fn words(&self) -> Vec<String> {
+        self.only.iter().flatten().map(Allowed::to_string).collect()
+    }
+
+    fn check_any(
+        &self,
+        is_it: impl Fn(&Allowed) -> bool,
+        wanted: impl Fn() -> String,
+    ) -> Result<(), FaultNotAllowed> {
+        match &self.only {
+            Some(only) if !only.iter().any(is_it) => {
+                Err(FaultNotAllowed { wanted: wanted(), allowed: self.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn allows(&self, backend: &str, argument: &str) -> bool {
+        let Some(only) = &self.only else { return true };
+        only.iter().any(|allowed| match allowed {
+            Allowed::Backend(name) => name == backend,
+            Allowed::Path(path) => backend == FILE && leads_into(Path::new(argument), path),
+            Allowed::Fault(..) | Allowed::Serve(_) => false,
+        })
+    }
+}
+
+/// A fault, as `text` has it behind its first word.
+fn read_fault(text: &str, fault: &str) -> Result<Allowed, AllowError> {
+    let (name, about) = fault.split_once('=').map_or((fault, None), |(name, about)| (name, Some(about)));
+    let known = FAULTS
+        .iter()
+        .find(|(known, of)| *known == name && about.is_none_or(|about| of.is_some() && !about.is_empty()));
+    let Some((name, _)) = known else {
+        let known = FAULTS.map(|(name, of)| match of {
+            None => format!("{FAULT}{name}"),
+            Some(of) => format!("{FAULT}{name}[={of}]"),
+        });
+        return Err(AllowError::NoFault { text: text.into(), known: known.join(", ") });
+    };
+    Ok(Allowed::Fault(name, about.map(str::to_string)))
+}
+
+/// The backend whose argument is a path.
+pub(crate) const FILE: &str = "file";
+
+/// Whether a path, which may be of a file that is to be made, leads to `allowed` or into it.
+fn leads_into(path: &Path, allowed: &Path) -> bool {
+    let whole = path.canonicalize().ok().or_else(|| {
+        // A link that leads nowhere would be followed when the file is made.
+        if path.symlink_metadata().is_ok() {
+            return None;
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(folder.canonicalize().ok()?.join(path.file_name()?))
+    });
+    let allowed = allowed.canonicalize().unwrap_or_else(|_| allowed.to_path_buf());
+    whole.is_some_and(|whole| whole.starts_with(allowed))
+}
+
+impl Permit for AllowList {
+    fn check(&self, backend: &str, argument: &str) -> Result<(), OpenError> {
+        if self.allows(backend, argument) {
+            return Ok(());
+        }
+        // What stands behind another colon may have a password in it.
+        let device = if backend == FILE { argument.to_string() } else { format!("{backend}:") };
+        Err(OpenError::NotAllowed { device, allowed: self.to_string() })
+    }
+}
+
+/// As it is written for [`AllowList::only`].
+impl fmt::Display for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Allowed::Path(path) => write!(f, "{}", path.display()),
+            Allowed::Backend(name) => write!(f, "{name}:"),
+            Allowed::Fault(name, None) => write!(f, "{FAULT}{name}"),
+            Allowed::Fault(name, Some(only)) => write!(f, "{FAULT}{name}={only}"),
+            Allowed::Serve(None) => f.write_str(SERVE),
+            Allowed::Serve(Some(only)) => write!(f, "{SERVE}{only}"),
+        }
+    }
+}
+
+impl fmt::Display for AllowList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(only) = &self.only else { return f.write_str("everything") };
+        if only.is_empty() {
+            return f.write_str("nothing: the agent was started without --allow");
+        }
+        for (index, allowed) in only.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{allowed}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn paths_are_judged_by_where_they_lead() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| folder.path().join(path).display().to_string();
+        std::fs::create_dir(at("in")).unwrap();
+        std::fs::create_dir(at("inside-not")).unwrap();
+        for file in ["in/disk", "secret", "inside-not/disk"] {
+            std::fs::write(at(file), b"x").unwrap();
+        }
+        symlink(at("secret"), at("in/link")).unwrap();
+        symlink(at("in/disk"), at("way-in")).unwrap();
+        symlink(at("nowhere"), at("in/dangling")).unwrap();
+        symlink(at("inside-not"), at("in/folder")).unwrap();
+        let list = AllowList::only([at("in").as_str(), "memory:"], &[]).unwrap();
+        let check = |backend: &str, argument: &str, allowed: bool| {
+            assert_eq!(list.check(backend, argument).is_ok(), allowed, "{backend}:{argument}");
+        };
+        check("file", &at("in/disk"), true);
+        check("file", &at("way-in"), true);
+        check("file", &at("in/new"), true);
+        check("file", &at("in/../in/new"), true);
+        check("file", &at("secret"), false);
+        check("file", &at("in/../secret"), false);
+        check("file", &at("in/link"), false);
+        check("file", &at("in/dangling"), false);
+        check("file", &at("in/folder/disk"), false);
+        check("file", &at("in/folder/new"), false);
+        check("file", &at("inside-not/disk"), false);
+        check("file", "disk", false);
+        check("memory", "1GiB", true);
+        check("null", "1GiB", false);
+        check("iscsi", &format!("//me%hush@host{}", at("in/disk")), false);
+        let said = list.check("iscsi", "//me%hush@host/t/0").unwrap_err().to_string();
+        assert!(said.contains("memory:") && !said.contains("hush"), "{said}");
+    }
+
+    #[test]
+    fn lists_are_read() {
+        assert!(AllowList::everything().check("null", "1GiB").is_ok());
+        let nothing = AllowList::only([], &[]).unwrap();
+        let said = nothing.check("null", "1GiB").unwrap_err().to_string();
+        assert!(said.contains("without --allow"), "{said}");
+        assert!(matches!(AllowList::only(["disk.img"], &[]), Err(AllowError::Relative(_))));
+        let nonsense = ["fault:", "fault:reboot", "fault:cpu=1", "fault:kill=", "fault:cpu:"];
+        for text in nonsense {
+            let said = AllowList::only([text], &[]).unwrap_err().to_string();
+            assert!(said.contains("fault:netem[=an interface]"), "{said}");
+        }
+        let list = AllowList::only(["fault:cpu", "fault:kill=tgtd"], &[]).unwrap();
+        assert!(list.check_fault("cpu", None).is_ok() && list.check_fault("kill", Some("tgtd")).is_ok());
+        assert!(list.check_kind("kill").is_ok() && list.check_kind("freeze").is_err());
+        let said = list.check_fault("kill", Some("sshd")).unwrap_err().to_string();
+        assert!(
+            said.contains("--allow fault:kill=sshd") && said.contains("fault:cpu, fault:kill=tgtd"),
+            "{said}"
+        );
+        assert!(list.check("null", "1GiB").is_err(), "a fault opens nothing");
+        let words = ["/srv", "memory:", "fault:kill=tgtd", "serve:", "serve:fe80::1"];
+        assert_eq!(AllowList::only(words, &[]).unwrap().words(), words, "as they were written");
+        assert!(AllowList::everything().words().is_empty());
+        let said = AllowList::only(["serve:node7"], &[]).unwrap_err().to_string();
+        assert!(said.contains("serve:10.0.0.9"), "{said}");
+        let said = AllowList::only(["memroy:"], &[]).unwrap_err().to_string();
+        assert!(said.contains("memory:"), "{said}");
+    }
+}

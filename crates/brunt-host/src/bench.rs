@@ -1,0 +1,274 @@
+//! What the runs of an agent have in common: what may be opened, what is open already, and how an assignment becomes a load
+//! of this host. Used by [`crate::work`].
+//!
+//! The rule: what an assignment names on this host is judged by the allow list before it is opened, and what holds something
+//! is not written unless that was allowed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use brunt_block::backends::join::JoinedBackend;
+use brunt_block::signature::{self, LookError};
+use brunt_block::table::{BackendEntry, Permit, open_url_permitted};
+use brunt_block::{Backend, OpenError};
+use brunt_core::Nanos;
+use brunt_load::block::BlockLoad;
+use brunt_load::file::FileLoad;
+use brunt_load::load::{LoadTarget, RunPart};
+use brunt_load::replay::ReplayLoad;
+use brunt_load::{Load, LoadError, NamedLoad, ReadError, Workload, WorkloadError, load_kind};
+use brunt_result::message::{Assignment, FailureKind, JoinedTarget, Secret};
+use brunt_result::{Interval, Outcome, RequestRecord};
+
+use crate::allow::{AllowList, FILE};
+use crate::clock::moved;
+
+/// Devices that stay open from run to run of a conversation, and file systems; one more closes all of them first.
+const OPEN_MAX: usize = 16;
+
+/// What runs have in common.
+pub(crate) struct AgentBench {
+    allow: Arc<AllowList>,
+    backends: &'static [BackendEntry],
+    /// Added to the times of this host's clock.
+    shift_ns: i64,
+    open: Mutex<BTreeMap<DeviceKey, Arc<dyn Backend>>>,
+    /// The phases of each file system by its settings: they share a folder.
+    files: Mutex<BTreeMap<String, Vec<NamedLoad>>>,
+    /// Those of earlier runs: a trace is read once for all.
+    replays: Mutex<Vec<ReplayLoad>>,
+}
+
+/// A URL, whether it is written, and whether what it holds may be lost.
+type DeviceKey = (String, bool, bool);
+
+/// A load of this host.
+pub(crate) struct AssignedLoad {
+    pub load: Arc<dyn Load>,
+    /// What it runs on.
+    pub on: LoadTarget,
+    /// What the user has to know beside the figures.
+    pub notes: Vec<String>,
+    /// How many of its workers report.
+    pub workers: u32,
+    /// Its workers say each request.
+    pub records: bool,
+}
+
+/// Why a run came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WorkError {
+    #[error("there is no load of the kind '{0}' here")]
+    Kind(String),
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    #[error("{0}")]
+    Workload(#[from] WorkloadError),
+    #[error("a load of the kind '{0}' does not run for a controller")]
+    NotHere(&'static str),
+    #[error("a load of the kind '{kind}' has nothing that is called '{member}'")]
+    Member { kind: &'static str, member: String },
+    #[error("{} workers from number {} on, of {} in all", .1, .0.first_worker, .0.workers_of_all)]
+    Part(RunPart, u32),
+    #[error("{0}")]
+    Open(#[from] OpenError),
+    #[error(
+        "{name} contains {what}; if the data on this device may be lost, allow it in the experiment: allow_overwrite = [\"URL\"]"
+    )]
+    Holds { name: String, what: &'static str },
+    #[error("cannot check {name} for existing data: {source}")]
+    Look { name: String, source: LookError },
+    #[error("{0}")]
+    Load(#[from] LoadError),
+    #[error("cannot {what} the record of requests in {}: {source}; TMPDIR of the agent names another folder", .folder.display())]
+    Record { what: &'static str, folder: PathBuf, source: std::io::Error },
+    #[error("cannot {what} the journals of acknowledged writes in {}: {source}; TMPDIR of the agent names another folder", .folder.display())]
+    Journals { what: &'static str, folder: PathBuf, source: std::io::Error },
+}
+
+impl WorkError {
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            WorkError::Open(OpenError::NotAllowed { .. }) | WorkError::Holds { .. } => {
+                FailureKind::NotAllowed
+            }
+            WorkError::Look { .. } | WorkError::Record { .. } | WorkError::Journals { .. } => {
+                FailureKind::Broken
+            }
+            WorkError::Load(LoadError::Workload(_) | LoadError::Join(_)) => FailureKind::Refused,
+            WorkError::Load(_) => FailureKind::Broken,
+            _ => FailureKind::Refused,
+        }
+    }
+}
+
+impl AgentBench {
+    pub fn new(allow: Arc<AllowList>, backends: &'static [BackendEntry], shift_ns: i64) -> AgentBench {
+        let (open, files, replays) = (Mutex::default(), Mutex::default(), Mutex::default());
+        AgentBench { allow, backends, shift_ns, open, files, replays }
+    }
+
+    /// The load of an assignment, of a kind and with keys that work on other hosts, and what it runs on.
+    pub fn assigned(&self, assignment: &Assignment) -> Result<AssignedLoad, WorkError> {
+        let kind = load_kind(&assignment.kind).ok_or_else(|| WorkError::Kind(assignment.kind.clone()))?;
+        if kind.name == brunt_load::file::KIND {
+            // One speaks for all of its threads.
+            let (load, on) = (self.phase(assignment)?, LoadTarget::default());
+            return Ok(AssignedLoad { load, on, notes: Vec::new(), workers: 1, records: false });
+        }
+        if kind.name == brunt_load::replay::KIND {
+            return self.replay(assignment);
+        }
+        let load = (kind.read)(&assignment.load)?.pop().map(|(_, load)| load);
+        // Others name folders and files of this host, which nobody allowed.
+        let load = load.filter(|load| load.any().is::<BlockLoad>()).ok_or(WorkError::NotHere(kind.name))?;
+        let mut records = false;
+        if let Some(BlockLoad { workload, .. }) = load.any().downcast_ref() {
+            workload.check_elsewhere()?;
+            records = workload.record_requests;
+        }
+        let (workers, writes) = (load.info().workers, load.info().writes);
+        let device = self.device(&assignment.target, assignment.overwrite, writes)?;
+        let notes = device.info().remarks().cloned().collect();
+        Ok(AssignedLoad { load, on: LoadTarget::of(device), notes, workers, records })
+    }
+
+    /// A replay, with what was read of its trace before.
+    fn replay(&self, assignment: &Assignment) -> Result<AssignedLoad, WorkError> {
+        let kind = load_kind(&assignment.kind).ok_or_else(|| WorkError::Kind(assignment.kind.clone()))?;
+        let load = (kind.read)(&assignment.load)?.pop().map(|(_, load)| load);
+        let load = load.as_ref().and_then(|load| load.any().downcast_ref::<ReplayLoad>());
+        let load = load.ok_or(WorkError::NotHere(kind.name))?;
+        let names: Vec<String> = assignment.joined.iter().map(|target| target.name.clone()).collect();
+        let load = ReplayLoad::new(load.workload().clone(), &names);
+        load.workload().check_elsewhere()?;
+        let Workload { trace, workers, record_requests, .. } = load.workload().clone();
+        if let Some(trace) = trace {
+            self.allow.check(FILE, &trace.display().to_string())?;
+        }
+        let mut replays = self.replays.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = replays.iter().fold(load, ReplayLoad::sharing);
+        if replays.len() >= OPEN_MAX {
+            replays.clear();
+        }
+        replays.push(load.clone());
+        drop(replays);
+        let on = match assignment.joined.is_empty() {
+            true => {
+                let writes = load.changes_target("")?;
+                LoadTarget::of(self.device(&assignment.target, assignment.overwrite, writes)?)
+            }
+            false => self.joined(&assignment.joined, &load)?,
+        };
+        let load = Arc::new(load) as Arc<dyn Load>;
+        Ok(AssignedLoad { load, on, notes: Vec::new(), workers, records: record_requests })
+    }
+
+    /// The targets of a replay as one device, with the part that each of them has.
+    fn joined(&self, targets: &[JoinedTarget], load: &ReplayLoad) -> Result<LoadTarget, WorkError> {
+        let (mut devices, mut changes) = (Vec::new(), Vec::new());
+        for JoinedTarget { name, url, overwrite } in targets {
+            let writes = load.changes_target(name)?;
+            devices.push(self.device(url, *overwrite, writes)?);
+            changes.push(writes);
+        }
+        if let [device] = &devices[..] {
+            return Ok(LoadTarget::of(Arc::clone(device)));
+        }
+        let joined = JoinedBackend::written_at(devices, |number| changes[number]).map_err(LoadError::from)?;
+        Ok(LoadTarget { parts: joined.ranges(), ..LoadTarget::of(Arc::new(joined)) })
+    }
+
+    /// A device. What holds something is not written unless that was allowed.
+    fn device(&self, url: &Secret, overwrite: bool, writes: bool) -> Result<Arc<dyn Backend>, WorkError> {
+        let url = &url.0;
+        let key = (url.clone(), writes, overwrite);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = open.get(&key) {
+            return Ok(Arc::clone(device));
+        }
+        if open.len() >= OPEN_MAX {
+            open.clear();
+        }
+        let permit: Arc<dyn Permit> = Arc::clone(&self.allow) as Arc<dyn Permit>;
+        let device = open_url_permitted(url, self.backends, !writes, permit)?;
+        if writes && !overwrite {
+            let name = || device.info().name.clone();
+            match signature::look(device.as_ref()) {
+                Ok(None) => {}
+                Ok(Some(what)) => return Err(WorkError::Holds { name: name(), what }),
+                Err(source) => return Err(WorkError::Look { name: name(), source }),
+            }
+        }
+        open.insert(key, Arc::clone(&device));
+        Ok(device)
+    }
+
+    /// A phase on a file system: of those that were read before, if they have the same settings.
+    fn phase(&self, assignment: &Assignment) -> Result<Arc<dyn Load>, WorkError> {
+        let Assignment { kind, load: text, member, .. } = assignment;
+        let kind = load_kind(kind).ok_or_else(|| WorkError::Kind(kind.clone()))?;
+        let mut files = self.files();
+        if !files.contains_key(text) {
+            let phases = (kind.read)(text)?;
+            for (_, phase) in &phases {
+                let phase = phase.any().downcast_ref::<FileLoad>().ok_or(WorkError::NotHere(kind.name))?;
+                self.allow.check(FILE, &phase.settings().directory.display().to_string())?;
+            }
+            if files.len() >= OPEN_MAX {
+                // What they made goes with them.
+                files.clear();
+            }
+            files.insert(text.clone(), phases);
+        }
+        let phase = files[text].iter().find(|(name, _)| name == member);
+        let phase = phase.ok_or_else(|| WorkError::Member { kind: kind.name, member: member.clone() })?;
+        Ok(Arc::clone(&phase.1))
+    }
+
+    /// Takes away what the runs of a load shared. Nothing, if there is nothing.
+    pub fn close(&self, assignment: &Assignment) -> Result<(), WorkError> {
+        let phases = self.files().remove(&assignment.load);
+        Ok(phases.iter().flatten().try_for_each(|(_, phase)| phase.close())?)
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Vec<NamedLoad>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many hold a device that is open.
+    #[cfg(test)]
+    pub fn holders(&self) -> Option<usize> {
+        self.open.lock().unwrap().values().next().map(Arc::strong_count)
+    }
+
+    fn shifted(&self, at: Nanos) -> Nanos {
+        match at {
+            // Of somebody who never began.
+            Nanos(0) | Nanos::MAX => at,
+            at => moved(at, self.shift_ns),
+        }
+    }
+
+    pub fn shifted_interval(&self, mut interval: Box<Interval>) -> Box<Interval> {
+        (interval.start, interval.end) = (self.shifted(interval.start), self.shifted(interval.end));
+        interval
+    }
+
+    pub fn shifted_request(&self, request: RequestRecord) -> RequestRecord {
+        let RequestRecord { intended, sent, completed, .. } = request;
+        let shifted = |at: Option<Nanos>| at.map(|at| self.shifted(at));
+        let (intended, sent, completed) = (self.shifted(intended), shifted(sent), shifted(completed));
+        RequestRecord { intended, sent, completed, ..request }
+    }
+
+    pub fn shifted_outcome(&self, outcome: Outcome) -> Box<Outcome> {
+        Box::new(Outcome {
+            start: self.shifted(outcome.start),
+            end: self.shifted(outcome.end),
+            began: self.shifted(outcome.began),
+            ..outcome
+        })
+    }
+}

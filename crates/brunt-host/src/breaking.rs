@@ -1,0 +1,388 @@
+//! Faults that an agent injects for its controller: each on a thread of its own, because putting one in may take seconds.
+//!
+//! The rule: a fault lasts until its controller has it removed, or the conversation ends, whichever comes first; what would
+//! outlive this program even then has a guard (`brunt_lab::faults`).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+
+use brunt_block::OpenError;
+use brunt_core::Clock;
+use brunt_lab::faults::{CpuHog, FreezeOther, KillOther, MemoryHog, Netem, OtherProcess, ProcessError};
+use brunt_lab::link::Settings;
+use brunt_lab::{Fault, FaultError};
+use brunt_result::message::{FromHost, HostFault, HostFaultFailure, HostProcess};
+use serde::Deserialize;
+
+use crate::agent_thread::AgentThread;
+use crate::allow::{AllowList, FaultNotAllowed};
+use crate::bridging::{AgentBridge, Forwarding, Impairment};
+use crate::clock::moved;
+
+/// Longest name of an interface, with its end (linux/if.h).
+const INTERFACE_BYTES_MAX: usize = 16;
+
+/// A fault, from the wish for it until it is gone. Dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct AgentFault {
+    /// Dropped, it is removed without a word.
+    remove: Sender<()>,
+    news: Receiver<FromHost>,
+    number: u32,
+    /// It was said that it shows.
+    shown: bool,
+    thread: AgentThread,
+}
+
+/// Why a fault is not put in.
+#[derive(Debug, thiserror::Error)]
+enum BreakError {
+    #[error(transparent)]
+    NotAllowed(#[from] FaultNotAllowed),
+    #[error(transparent)]
+    PathNotAllowed(#[from] OpenError),
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error("a share of {0}: write 0.01 to 1")]
+    Share(f64),
+    #[error("core {0}: this host has {1}")]
+    Core(usize, usize),
+    #[error("no memory is to be taken")]
+    NoMemory,
+    #[error("'{0}' is no name of an interface")]
+    Interface(String),
+    #[error("'{0}' depends on where the agent was started; write an absolute path")]
+    Relative(String),
+    #[error("the settings of a link cannot be read: {0}")]
+    Settings(String),
+    #[error(transparent)]
+    Fault(#[from] FaultError),
+}
+
+impl BreakError {
+    fn kind(&self) -> HostFaultFailure {
+        match self {
+            BreakError::NotAllowed(_) | BreakError::PathNotAllowed(_) => HostFaultFailure::NotAllowed,
+            BreakError::Fault(error) => failure(error),
+            _ => HostFaultFailure::Refused,
+        }
+    }
+}
+
+/// What an error of a fault is to a controller.
+pub(crate) fn failure(error: &FaultError) -> HostFaultFailure {
+    match error {
+        FaultError::NotShown { .. } => HostFaultFailure::NotShown,
+        FaultError::NotGone { .. } => HostFaultFailure::NotGone,
+        _ => HostFaultFailure::Refused,
+    }
+}
+
+impl AgentFault {
+    /// Begins to put it in; `shift_ns` is added to the times of this host's clock.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn begin(
+        number: u32,
+        what: HostFault,
+        allow: &Arc<AllowList>,
+        bridge: &AgentBridge,
+        shift_ns: i64,
+    ) -> std::io::Result<AgentFault> {
+        let (remove, told) = channel();
+        // Two at most: that it is there, and that it is gone.
+        let (sender, news) = sync_channel(2);
+        let (allow, bridge) = (Arc::clone(allow), bridge.clone());
+        let work = move || {
+            let shifted = |at| moved(at, shift_ns);
+            let failed = |error: BreakError| FromHost::FaultFailed {
+                fault: number,
+                kind: error.kind(),
+                what: error.to_string(),
+            };
+            let put = make(&what, &allow, &bridge).and_then(|mut fault| {
+                let proof = fault.inject(&Clock::Monotonic)?;
+                Ok((fault, proof))
+            });
+            let mut fault = match put {
+                Ok((fault, proof)) => {
+                    let _ = sender.send(FromHost::FaultPut { fault: number, proof: proof.dated(shifted) });
+                    fault
+                }
+                Err(error) => return drop(sender.send(failed(error))),
+            };
+            if told.recv().is_err() {
+                // Nobody is there to hear of its end.
+                return;
+            }
+            let news = match fault.remove(&Clock::Monotonic) {
+                Ok(proof) => FromHost::FaultRemoved { fault: number, proof: proof.dated(shifted) },
+                Err(error) => failed(error.into()),
+            };
+            // Gone also where that could not be proven, before it is said.
+            drop(fault);
+            let _ = sender.send(news);
+        };
+        let thread = AgentThread::spawn("fault", work)?;
+        Ok(AgentFault { remove, news, number, shown: false, thread })
+    }
+
+    /// Its thread, which was told to remove it without a word.
+    pub fn into_thread(self) -> AgentThread {
+        self.thread
+    }
+
+    /// Has it removed; one that could not be put in hears nothing.
+    pub fn remove(&self) {
+        let _ = self.remove.send(());
+    }
+
+    /// What it has said since the last look, and whether it has said its last. A thread that ends without a word has
+    /// panicked, which is said in its place.
+    pub fn news(&mut self) -> (Vec<FromHost>, bool) {
+        // Looked at first: what it said last is taken below.
+        let is_over = self.thread.is_over();
+        let mut news: Vec<FromHost> = self.news.try_iter().collect();
+        let is_proof = |one: &FromHost| matches!(one, FromHost::FaultPut { .. });
+        self.shown |= news.iter().any(is_proof);
+        let last = news.iter().any(|one| !is_proof(one));
+        if is_over && !last {
+            news.push(panicked(self.number, self.shown));
+        }
+        (news, is_over || last)
+    }
+}
+
+/// What is said of a fault whose thread panicked, before or after it had been shown.
+fn panicked(fault: u32, shown: bool) -> FromHost {
+    let (kind, when) = match shown {
+        false => (HostFaultFailure::Refused, "before it showed"),
+        true => (HostFaultFailure::NotGone, "while it was removed; check whether it is gone"),
+    };
+    let what = format!("the fault's thread panicked {when}; the agent's standard error says where");
+    FromHost::FaultFailed { fault, kind, what }
+}
+
+/// What is said of one for which there is no thread.
+pub(crate) fn no_thread(fault: u32, error: &std::io::Error) -> FromHost {
+    let what = format!("no thread for it: {error}");
+    FromHost::FaultFailed { fault, kind: HostFaultFailure::Refused, what }
+}
+
+/// What a controller wishes for, judged by what is allowed here.
+fn make(what: &HostFault, allow: &AllowList, bridge: &AgentBridge) -> Result<Box<dyn Fault>, BreakError> {
+    Ok(match what {
+        HostFault::Cpu { share, cores } => {
+            allow.check_fault("cpu", None)?;
+            if !(0.01..=1.0).contains(share) {
+                return Err(BreakError::Share(*share));
+            }
+            let all = std::thread::available_parallelism().map_or(1, usize::from);
+            if let Some(core) = cores.iter().find(|core| **core >= all) {
+                return Err(BreakError::Core(*core, all));
+            }
+            let cores = if cores.is_empty() { (0..all).collect() } else { cores.clone() };
+            Box::new(CpuHog::new(*share, &cores))
+        }
+        HostFault::Memory { bytes } => {
+            allow.check_fault("memory", None)?;
+            if *bytes == 0 {
+                return Err(BreakError::NoMemory);
+            }
+            Box::new(MemoryHog::new(*bytes))
+        }
+        HostFault::Freeze { process } => {
+            let process = find("freeze", process, allow)?;
+            Box::new(FreezeOther::new(process))
+        }
+        HostFault::Kill { process, comes_back } => {
+            let process = find("kill", process, allow)?;
+            Box::new(KillOther::new(process, *comes_back))
+        }
+        HostFault::Netem { interface, settings } => {
+            allow.check_fault("netem", Some(interface))?;
+            check_name(interface)?;
+            Box::new(Netem::new(interface, read_settings(settings)?))
+        }
+        HostFault::Bridge { interfaces, seed, capture } => {
+            allow.check_fault("bridge", Some(&interfaces[0]))?;
+            interfaces.iter().try_for_each(|interface| check_name(interface))?;
+            let capture = capture.as_deref().map(|path| check_new_file(path, allow)).transpose()?;
+            Box::new(Forwarding::new(bridge.clone(), interfaces.clone(), *seed, capture))
+        }
+        HostFault::Impair { settings } => {
+            allow.check_kind("bridge")?;
+            let settings = [read_settings(&settings[0])?, read_settings(&settings[1])?];
+            Box::new(Impairment::new(bridge.clone(), settings))
+        }
+    })
+}
+
+/// Whether this could be the name of an interface.
+fn check_name(interface: &str) -> Result<(), BreakError> {
+    let is_odd = |one: char| one == '/' || one.is_whitespace() || one.is_control();
+    match (1..INTERFACE_BYTES_MAX).contains(&interface.len()) && !interface.contains(is_odd) {
+        true => Ok(()),
+        false => Err(BreakError::Interface(interface.to_string())),
+    }
+}
+
+/// Whether this file may be made here.
+fn check_new_file(path: &str, allow: &AllowList) -> Result<PathBuf, BreakError> {
+    if !path.starts_with('/') {
+        return Err(BreakError::Relative(path.to_string()));
+    }
+    allow.check_path(Path::new(path))?;
+    Ok(path.into())
+}
+
+fn read_settings(settings: &serde_json::Value) -> Result<Settings, BreakError> {
+    let settings =
+        Settings::deserialize(settings).map_err(|error| BreakError::Settings(error.to_string()))?;
+    settings.check().map_err(|error| BreakError::Settings(error.to_string()))?;
+    Ok(settings)
+}
+
+/// A process, judged by its name whatever it was asked for by.
+fn find(fault: &'static str, wanted: &HostProcess, allow: &AllowList) -> Result<OtherProcess, BreakError> {
+    allow.check_kind(fault)?;
+    let process = OtherProcess::find(wanted)?;
+    allow.check_fault(fault, Some(process.name()))?;
+    Ok(process)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use brunt_core::Nanos;
+    use brunt_result::message::Proof;
+
+    use super::*;
+    use crate::agent_thread::END_LOOK;
+
+    struct Sleeper(Child);
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// What a fault says first.
+    fn first(what: HostFault, allow: &AllowList) -> FromHost {
+        let fault = AgentFault::begin(3, what, &Arc::new(allow.clone()), &AgentBridge::default(), 0).unwrap();
+        fault.news.recv().unwrap()
+    }
+
+    /// Put in, proven, removed and proven gone, with times of a clock that is 1000 s ahead.
+    #[test]
+    fn a_fault_from_its_wish_to_its_end() {
+        let child = Sleeper(Command::new("sleep").arg("60").spawn().unwrap());
+        let process = HostProcess::Numbered(child.0.id());
+        let what = HostFault::Kill { process, comes_back: false };
+        let allow = Arc::new(AllowList::everything());
+        let before = Clock::Monotonic.now();
+        let fault = AgentFault::begin(7, what, &allow, &AgentBridge::default(), 1_000_000_000_000).unwrap();
+        let FromHost::FaultPut { fault: 7, proof } = fault.news.recv().unwrap() else {
+            panic!("it is put in")
+        };
+        let ahead = proof.at.since(before).as_secs();
+        assert!((1000..1100).contains(&ahead) && proof.what.ends_with("is dead"), "{proof:?}");
+        fault.remove();
+        assert!(matches!(fault.news.recv().unwrap(), FromHost::FaultRemoved { fault: 7, .. }));
+    }
+
+    /// A fault whose thread is gone without a word is one that failed, and its host goes on.
+    #[test]
+    fn a_fault_without_a_thread_has_failed() {
+        let fault = |news: Vec<FromHost>| {
+            let (sender, receiver) = sync_channel(2);
+            news.into_iter().for_each(|one| sender.send(one).unwrap());
+            let thread = AgentThread::spawn("over", || {}).unwrap();
+            while !thread.is_over() {
+                std::thread::sleep(END_LOOK);
+            }
+            AgentFault { remove: channel().0, news: receiver, number: 5, shown: false, thread }
+        };
+        let kind = |news: &FromHost| match news {
+            FromHost::FaultFailed { fault: 5, kind, what } if what.contains("panicked") => Some(*kind),
+            _ => None,
+        };
+        let (news, over) = fault(Vec::new()).news();
+        assert!(over && news.len() == 1 && kind(&news[0]) == Some(HostFaultFailure::Refused), "{news:?}");
+        let proof = Proof { at: Nanos(1), seen: Nanos(2), what: String::new(), value: None };
+        let (news, over) = fault(vec![FromHost::FaultPut { fault: 5, proof: proof.clone() }]).news();
+        assert!(over && news.len() == 2 && kind(&news[1]) == Some(HostFaultFailure::NotGone), "{news:?}");
+        let (news, over) = fault(vec![FromHost::FaultRemoved { fault: 5, proof }]).news();
+        assert!(over && news.len() == 1 && kind(&news[0]).is_none(), "{news:?}");
+    }
+
+    #[test]
+    fn what_is_not_allowed_or_cannot_be_is_refused() {
+        let child = Sleeper(Command::new("sleep").arg("60").spawn().unwrap());
+        let pid = child.0.id();
+        let check = |what: HostFault, allow: &[&str], expected: HostFaultFailure, words: &str| {
+            let allow = match allow {
+                ["everything"] => AllowList::everything(),
+                some => AllowList::only(some.iter().copied(), &[]).unwrap(),
+            };
+            let FromHost::FaultFailed { fault: 3, kind, what } = first(what, &allow) else {
+                panic!("{words}")
+            };
+            assert!(kind == expected && what.contains(words), "{words}: {kind:?} {what}");
+        };
+        use HostFaultFailure::{NotAllowed, Refused};
+        let cpu = |share| HostFault::Cpu { share, cores: vec![] };
+        let freeze = |process| HostFault::Freeze { process };
+        let numbered = HostProcess::Numbered(pid);
+        check(cpu(0.5), &[], NotAllowed, "--allow fault:cpu");
+        check(cpu(0.5), &["memory:", "fault:kill"], NotAllowed, "--allow fault:cpu");
+        check(HostFault::Memory { bytes: 1 }, &["fault:cpu"], NotAllowed, "fault:memory");
+        check(freeze(numbered.clone()), &["fault:kill"], NotAllowed, "fault:freeze");
+        check(freeze(numbered), &["fault:freeze=tgtd"], NotAllowed, "fault:freeze=sleep");
+        let named = HostProcess::Named("no such process".into());
+        check(freeze(named), &["fault:freeze"], Refused, "no process is called");
+        check(freeze(HostProcess::Numbered(1)), &["everything"], Refused, "not touched");
+        check(cpu(7.0), &["everything"], Refused, "0.01 to 1");
+        let cores = HostFault::Cpu { share: 0.5, cores: vec![100_000] };
+        check(cores, &["fault:cpu"], Refused, "core 100000");
+        let netem = |interface: &str, settings: &str| HostFault::Netem {
+            interface: interface.into(),
+            settings: settings.into(),
+        };
+        check(netem("eth0", "x"), &["fault:netem=eth1"], NotAllowed, "fault:netem=eth0");
+        check(netem("eth0/../x", "x"), &["fault:netem"], Refused, "no name of an interface");
+        check(netem("eth0", "x"), &["fault:netem=eth0"], Refused, "cannot be read");
+        let interfaces = ["nosuch0".to_string(), "nosuch1".to_string()];
+        let folder = tempfile::tempdir().unwrap();
+        let kept = folder.path().join("kept.pcapng");
+        let allowed = folder.path().display().to_string();
+        let bridge = |capture: Option<&str>| HostFault::Bridge {
+            interfaces: interfaces.clone(),
+            seed: 1,
+            capture: capture.map(str::to_string),
+        };
+        check(bridge(None), &["fault:bridge=eth0"], NotAllowed, "fault:bridge=nosuch0");
+        check(bridge(None), &["fault:bridge"], Refused, "no interface nosuch0");
+        check(bridge(Some("kept.pcapng")), &["fault:bridge", &allowed], Refused, "absolute path");
+        let at = kept.to_str().unwrap();
+        check(
+            bridge(Some(at)),
+            &["fault:bridge", "/nosuch"],
+            NotAllowed,
+            "not among what may be opened here",
+        );
+        check(bridge(Some(at)), &["fault:bridge", &allowed], Refused, "no interface nosuch0");
+        assert!(!kept.exists(), "a capture of nothing is of no use");
+        std::fs::write(&kept, "precious").unwrap();
+        check(bridge(Some(at)), &["fault:bridge", &allowed], Refused, "cannot save packets");
+        assert_eq!(std::fs::read(&kept).unwrap(), b"precious");
+        let impair = HostFault::Impair { settings: Box::new([serde_json::json!({}), serde_json::json!({})]) };
+        check(impair, &["fault:bridge=eth0"], Refused, "there is no bridge");
+        assert!(child.0.id() == pid && std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+}

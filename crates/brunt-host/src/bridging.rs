@@ -1,0 +1,249 @@
+//! The bridge of an agent's host: two of its interfaces with our link emulator between them, for a machine that sits in the
+//! wire of an experiment, and what is done to packets there.
+//!
+//! The rule: an agent has one bridge at most, which forwards untouched whenever no fault says otherwise.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use brunt_core::Clock;
+use brunt_lab::link::{BridgeConfig, Settings, WireBridge};
+use brunt_lab::{Fault, FaultError, Proof};
+use brunt_result::link::{LinkCounts, LinkReport};
+
+use crate::bridge_capture::{BegunCapture, BridgeCapture};
+
+/// The bridge of a conversation, if there is one. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AgentBridge(Arc<Mutex<Option<HeldBridge>>>);
+
+/// A bridge, and the file to which its packets are saved.
+struct HeldBridge {
+    bridge: WireBridge,
+    capture: Option<BridgeCapture>,
+}
+
+impl fmt::Debug for HeldBridge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bridge.fmt(f)
+    }
+}
+
+impl HeldBridge {
+    fn report(&mut self) -> LinkReport {
+        LinkReport { captured: self.capture.as_ref().map(BridgeCapture::counts), ..self.bridge.report() }
+    }
+}
+
+impl AgentBridge {
+    fn held(&self) -> MutexGuard<'_, Option<HeldBridge>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What went through it so far; `None` when there is none, or it has ended because an interface is gone.
+    pub fn report(&self) -> Option<LinkReport> {
+        self.held().as_mut().filter(|held| !held.bridge.has_ended()).map(HeldBridge::report)
+    }
+}
+
+/// Forwards between two interfaces from its injection to its removal.
+pub(crate) struct Forwarding {
+    bridge: AgentBridge,
+    interfaces: [String; 2],
+    seed: u64,
+    capture: Option<PathBuf>,
+    /// It is ours.
+    started: bool,
+}
+
+impl Forwarding {
+    /// Packets are saved to `capture`, if that is a file.
+    pub fn new(
+        bridge: AgentBridge,
+        interfaces: [String; 2],
+        seed: u64,
+        capture: Option<PathBuf>,
+    ) -> Forwarding {
+        Forwarding { bridge, interfaces, seed, capture, started: false }
+    }
+
+    /// Begins the file, if there is to be one.
+    fn start_capture(&self) -> Result<Option<BegunCapture>, FaultError> {
+        let Some(path) = &self.capture else { return Ok(None) };
+        // A full disk ends the file, so nothing is ever to be told.
+        let started = BridgeCapture::start(path, &self.interfaces, Arc::new(|_| {}));
+        started.map(Some).map_err(|error| {
+            let what = format!("cannot save packets to {}", path.display());
+            let advice = "name a file that is not there yet, in a folder that is, with capture".to_string();
+            self.refused(&what, error, advice)
+        })
+    }
+
+    fn refused(&self, what: &str, source: io::Error, advice: String) -> FaultError {
+        FaultError::Refused { fault: self.describe(), what: what.to_string(), source, advice }
+    }
+}
+
+impl Fault for Forwarding {
+    fn describe(&self) -> String {
+        format!("bridge of {} and {}", self.interfaces[0], self.interfaces[1])
+    }
+
+    fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
+        let mut held = self.bridge.held();
+        if held.is_some() {
+            let source = io::Error::from(io::ErrorKind::AlreadyExists);
+            let advice = "an agent has one bridge: use another host for a second one".to_string();
+            return Err(self.refused("there is one already", source, advice));
+        }
+        let (capture, watcher) = self.start_capture()?.unzip();
+        let config = BridgeConfig {
+            interfaces: self.interfaces.clone(),
+            settings: Default::default(),
+            seed: self.seed,
+            watcher,
+        };
+        let started = WireBridge::start(config).map_err(|error| {
+            // A capture of nothing is of no use.
+            capture.iter().for_each(|capture| drop(std::fs::remove_file(capture.path())));
+            let advice = error.advice();
+            self.refused("cannot forward", io::Error::other(error), advice)
+        })?;
+        let notes = started.notes().join("; ");
+        *held = Some(HeldBridge { bridge: started, capture });
+        self.started = true;
+        let at = clock.now();
+        Ok(Proof { at, seen: at, what: notes, value: None })
+    }
+
+    fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
+        let fault = self.describe();
+        self.started = false;
+        let Some(HeldBridge { bridge, capture }) = self.bridge.held().take() else {
+            return Err(FaultError::Misuse { fault, what: "it does not forward" });
+        };
+        let end = bridge.stop();
+        let saved = capture.map(saved).unwrap_or_default();
+        if let Some(error) = end.error {
+            return Err(FaultError::NotShown { fault, seen: format!("an interface is gone: {error}") });
+        }
+        let at = clock.now();
+        let packets = end.report.there.packets + end.report.back.packets;
+        let what = format!(
+            "{packets} packets came in all; {} were under way at its end{saved}",
+            end.left.iter().sum::<u64>()
+        );
+        Ok(Proof { at, seen: at, what, value: None })
+    }
+}
+
+impl Drop for Forwarding {
+    fn drop(&mut self) {
+        if self.started {
+            let held = self.bridge.held().take();
+            if let Some(HeldBridge { bridge, capture }) = held {
+                // Its last packets are in the file before this process may end.
+                drop(bridge);
+                capture.map(saved);
+            }
+        }
+    }
+}
+
+/// Ends a file, and says what is in it.
+fn saved(capture: BridgeCapture) -> String {
+    let path = capture.path().display().to_string();
+    let (summary, error) = capture.finish();
+    let why = error.map(|error| format!(" ({error})")).unwrap_or_default();
+    format!("; {} of them are in {path}, {} are missing{why}", summary.packets, summary.packets_lost)
+}
+
+/// What is done to packets of the bridge meanwhile.
+pub(crate) struct Impairment {
+    bridge: AgentBridge,
+    settings: [Settings; 2],
+    before: Option<LinkReport>,
+}
+
+impl Impairment {
+    /// With these settings of a link, there and back.
+    pub fn new(bridge: AgentBridge, settings: [Settings; 2]) -> Impairment {
+        Impairment { bridge, settings, before: None }
+    }
+
+    /// Changes the bridge; since when, and what it had counted.
+    fn change(&self, settings: [Settings; 2]) -> Result<(brunt_core::Nanos, LinkReport), FaultError> {
+        let mut held = self.bridge.held();
+        let Some(held) = held.as_mut().filter(|held| !held.bridge.has_ended()) else {
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "there is no bridge, or it has ended",
+            });
+        };
+        let report = held.report();
+        let changed = held.bridge.change(settings);
+        let at = changed
+            .map_err(|error| FaultError::refused(self.describe(), "cannot change the bridge", error))?;
+        Ok((at, report))
+    }
+}
+
+impl Fault for Impairment {
+    fn describe(&self) -> String {
+        "impairment of the bridge".to_string()
+    }
+
+    fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
+        let (at, before) = self.change(self.settings.clone())?;
+        self.before = Some(before);
+        let what = "the bridge's thread does so to what comes since then".to_string();
+        Ok(Proof { at, seen: clock.now(), what, value: None })
+    }
+
+    fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
+        let fault = self.describe();
+        let Some(before) = self.before.take() else {
+            return Err(FaultError::Misuse { fault, what: "it was not injected" });
+        };
+        let (at, after) = self.change(Default::default())?;
+        let seen = after.since(&before);
+        let ways = [(&seen.there, &self.settings[0]), (&seen.back, &self.settings[1])];
+        let impaired = ways.iter().filter(|(_, settings)| !settings.is_clear()).map(|(counts, _)| **counts);
+        let packets: u64 = impaired.clone().map(|counts| counts.packets).sum();
+        if packets == 0 {
+            let seen = "no packet came over the bridge meanwhile".to_string();
+            return Err(FaultError::NotShown { fault, seen });
+        }
+        let lost: u64 = impaired.clone().map(|counts| counts.lost + counts.queue_full).sum();
+        let what = format!("{packets} packets came meanwhile: {}", what_happened(impaired));
+        Ok(Proof { at, seen: clock.now(), what, value: Some(lost as f64) })
+    }
+}
+
+impl Drop for Impairment {
+    fn drop(&mut self) {
+        if self.before.take().is_some() {
+            // A bridge that is gone does nothing to anybody.
+            let _ = self.change(Default::default());
+        }
+    }
+}
+
+/// What became of packets, in words.
+fn what_happened(all: impl Iterator<Item = LinkCounts> + Clone) -> String {
+    let sum = |get: fn(&LinkCounts) -> u64| all.clone().map(|counts| get(&counts)).sum::<u64>();
+    let parts = [
+        (sum(|counts| counts.delivered), "sent"),
+        (sum(|counts| counts.lost), "lost"),
+        (sum(|counts| counts.queue_full), "lost in the full queue"),
+        (sum(|counts| counts.duplicated), "sent twice"),
+        (sum(|counts| counts.corrupted), "corrupted"),
+        (sum(|counts| counts.held), "held back"),
+        (sum(|counts| counts.ecn_marked), "marked"),
+        (sum(|counts| counts.fins_held), "ends of connections held"),
+    ];
+    let said = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    said.collect::<Vec<_>>().join(", ")
+}

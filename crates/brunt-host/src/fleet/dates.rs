@@ -1,0 +1,153 @@
+//! Times of a host put on our clock: those of what it says now, and of requests that it recorded long before.
+//!
+//! The rule: all times of one thing are moved by the same estimate, so that none of them changes places with another.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use brunt_core::Nanos;
+use brunt_result::{Interval, Outcome, RequestRecord};
+
+use crate::clock::{ClockEstimate, ClockTrack};
+
+/// Between two estimates that are kept, at first. Clocks change their rates by 1 ppm in minutes: in ten seconds, far less than
+/// the error of an estimate.
+const EVERY: Duration = Duration::from_secs(10);
+/// Estimates that are kept; of more, every other goes, and they are kept half as often.
+const KEPT_MAX: usize = 4096;
+
+/// Estimates of one host's clock, the newest last.
+#[derive(Debug)]
+pub(super) struct Dates {
+    /// Since the last round: an estimate looks at all rounds, which is too much for each interval.
+    newest: Option<ClockEstimate>,
+    kept: VecDeque<ClockEstimate>,
+    every: Duration,
+}
+
+impl Dates {
+    pub fn new() -> Dates {
+        Dates { newest: None, kept: VecDeque::new(), every: EVERY }
+    }
+
+    /// There was a round.
+    pub fn round(&mut self) {
+        self.newest = None;
+    }
+
+    /// The estimate of now. `None` when a clock was set.
+    pub fn now(&mut self, track: &ClockTrack, now: Nanos) -> Option<ClockEstimate> {
+        if self.newest.is_none() {
+            self.newest = track.estimate(now);
+            self.keep();
+        }
+        self.newest
+    }
+
+    /// Keeps an estimate of now, if the last one is old enough: requests of now may come later.
+    pub fn look(&mut self, track: &ClockTrack, now: Nanos) {
+        if self.is_due(now) {
+            self.now(track, now);
+        }
+    }
+
+    fn is_due(&self, now: Nanos) -> bool {
+        self.kept.back().is_none_or(|last| now.since(last.at) >= self.every)
+    }
+
+    fn keep(&mut self) {
+        let Some(estimate) = self.newest else { return };
+        if !self.is_due(estimate.at) {
+            return;
+        }
+        if self.kept.len() == KEPT_MAX {
+            let mut index = 0;
+            self.kept.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            self.every *= 2;
+        }
+        self.kept.push_back(estimate);
+    }
+
+    /// The estimate that is nearest to a moment of their clock, not `newest` if there is a nearer one.
+    fn near(&self, theirs: Nanos, newest: ClockEstimate) -> ClockEstimate {
+        let their_time = |estimate: &ClockEstimate| estimate.offset.to_theirs(estimate.at);
+        let after = self.kept.partition_point(|estimate| their_time(estimate) < theirs);
+        let around = [after.checked_sub(1), Some(after)].into_iter().flatten();
+        let around = around.filter_map(|index| self.kept.get(index).copied()).chain([newest]);
+        around.min_by_key(|estimate| their_time(estimate).0.abs_diff(theirs.0)).unwrap_or(newest)
+    }
+
+    /// Requests, each by the estimate of its time.
+    pub fn requests(&self, requests: &mut [RequestRecord], newest: ClockEstimate) {
+        for request in requests {
+            let estimate = self.near(request.intended, newest);
+            let ours = |at: Option<Nanos>| at.map(|at| estimate.to_ours(at));
+            (request.sent, request.completed) = (ours(request.sent), ours(request.completed));
+            request.intended = estimate.to_ours(request.intended);
+        }
+    }
+}
+
+pub(super) fn dated_interval(mut interval: Box<Interval>, estimate: &ClockEstimate) -> Box<Interval> {
+    (interval.start, interval.end) = (estimate.to_ours(interval.start), estimate.to_ours(interval.end));
+    interval
+}
+
+pub(super) fn dated_outcome(outcome: Outcome, estimate: &ClockEstimate) -> Outcome {
+    let ours = |at: Nanos| match at {
+        // Of a worker that never began.
+        Nanos(0) | Nanos::MAX => at,
+        at => estimate.to_ours(at),
+    };
+    let [start, end, began] = [outcome.start, outcome.end, outcome.began].map(ours);
+    Outcome { start, end, began, ..outcome }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_result::{OpKind, RequestStatus};
+
+    use crate::clock::{ClockOffset, RateModel};
+
+    fn estimate(at_s: u64, ahead_ns: i64) -> ClockEstimate {
+        let offset = ClockOffset { low: ahead_ns, high: ahead_ns };
+        ClockEstimate { at: Nanos(at_s * 1_000_000_000), offset, rate: [0.0; 2], model: RateModel::Constant }
+    }
+
+    /// A clock whose rate changes: a request of an hour ago is put where it was, not where the rate of now would have it.
+    #[test]
+    fn old_requests_have_old_estimates() {
+        let mut dates = Dates::new();
+        let ahead = |at_s: u64| (at_s * at_s) as i64;
+        for at_s in (0..100_000).step_by(10) {
+            dates.newest = Some(estimate(at_s, ahead(at_s)));
+            dates.keep();
+        }
+        assert!(dates.kept.len() <= KEPT_MAX && dates.kept[0].at == Nanos(0));
+        for at_s in [0, 3600, 50_001, 99_999] {
+            let at = Nanos(at_s * 1_000_000_000);
+            let theirs = Nanos(at.0 + ahead(at_s) as u64);
+            let mut requests = [RequestRecord {
+                worker: 0,
+                index: 0,
+                op: OpKind::Read,
+                offset: 0,
+                len: 512,
+                intended: theirs,
+                sent: Some(theirs.after(Duration::from_nanos(5))),
+                completed: None,
+                retries: 0,
+                status: RequestStatus::Good,
+            }];
+            dates.requests(&mut requests, dates.newest.unwrap());
+            let [RequestRecord { intended, sent, completed, .. }] = requests;
+            // Estimates are up to 80 s apart here, and the clock drifts by 200 µs a second.
+            assert!(intended.0.abs_diff(at.0) <= 80 * 200_000, "{intended:?} of {at:?}");
+            assert_eq!((sent, completed), (Some(intended.after(Duration::from_nanos(5))), None));
+        }
+    }
+}

@@ -1,0 +1,743 @@
+//! The thread that holds one host: hears it, asks for its clock, and passes on what the workers there report, with times
+//! put on our clock.
+//!
+//! The rule: whoever gave a run hears of its end, whatever becomes of the host: each worker ends once, and the run once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+use brunt_load::collect::WorkerMessage;
+use brunt_load::load::MessageSender;
+use brunt_load::{LoadCommand, LoadError};
+use brunt_result::choice::{PageCache, RingChoice};
+use brunt_result::hosts::{HostFigures, HostLoss};
+use brunt_result::message::{Assignment, HostReady, HostRole, REQUESTS_MAX, RoleOrder};
+use brunt_result::{Figures, Interval, OpKind, Outcome, Stopped};
+
+use super::FleetError;
+use super::dates::{Dates, dated_interval, dated_outcome};
+use super::faults::{BridgeAnswer, FaultEnd, FaultTask, HeldFaults, HostBridgeError};
+use super::journals::{FetchedJournals, WantedJournals};
+use super::record::FetchedRecord;
+use super::roles::{HeardRole, HeldRoles};
+use super::watch::{HeldWatch, WatchEnd, WatchTask};
+use crate::address::HostAddress;
+use crate::clock::ClockEstimate;
+use crate::remote::{ConnectOptions, RemoteHost};
+use crate::run_rules::HostPart;
+use crate::session::HostNews;
+
+/// Rounds with the clock before the first run.
+const BURST: u32 = 16;
+/// Between two rounds from then on. Each renews the agent's lease, too.
+pub(super) const ASK_EVERY: Duration = Duration::from_millis(250);
+/// The same once a run has its start: the time at which it begins is what has to be known best.
+const ASK_BEFORE_START: Duration = Duration::from_millis(10);
+/// Not so often any more, so that the host has nothing else to do when its workers wake up.
+const LEAVE_BEFORE_START: Duration = Duration::from_millis(20);
+/// Then there were some rounds after a start.
+const AFTER_START: Duration = Duration::from_secs(2);
+/// How long an order may go unseen.
+const LOOK: Duration = Duration::from_millis(20);
+/// A host is told so long before a start when it is: of a job that starts after others, which may be hours later.
+const START_AHEAD: Duration = Duration::from_secs(5);
+/// A host has so long to end a run that is not wanted any more.
+const RELEASE_MAX: Duration = Duration::from_secs(8);
+
+/// Told to a host's thread.
+#[derive(Debug)]
+pub(super) enum KeeperOrder {
+    /// Make this ready. Not before the run before is over.
+    Prepare(Box<HostTask>),
+    /// Start it then, on our clock.
+    Start(Nanos),
+    /// Tell its workers.
+    Command(LoadCommand),
+    /// End it if it still goes on, and say when nothing of it is left.
+    Release,
+    /// Sample the host. Not before the samples before are over.
+    Watch(Box<WatchTask>),
+    /// Samples are due then, on our clock, and in intervals from there.
+    WatchFrom(Nanos),
+    /// Take a last sample.
+    Unwatch,
+    /// Put a fault in, or remove it.
+    Fault(Box<FaultTask>),
+    /// Ask what went through the host's bridge.
+    AskBridge(BridgeAnswer),
+    /// Start a role, of which is told.
+    StartRole(u32, Box<HostRole>, Arc<HeardRole>),
+    /// Ask something of a role.
+    Role(u32, RoleOrder),
+}
+
+/// A host's part of a run.
+#[derive(Debug)]
+pub(super) struct HostTask {
+    /// What the host is asked for.
+    pub assignment: Assignment,
+    /// Its workers and what they do.
+    pub part: HostPart,
+    /// The load's kind.
+    pub kind: &'static str,
+    /// Where its workers' journals go, if they keep some.
+    pub journals: Option<WantedJournals>,
+    /// Where its workers' messages go, which numbers them among all.
+    pub inbox: MessageSender,
+    /// Told once, when nothing of the run is left there.
+    pub over: SyncSender<HostEnd>,
+    /// How many hosts of the run were not lost.
+    pub left: Arc<AtomicUsize>,
+}
+
+/// What is known of a host's part of a run when it is over.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct HostEnd {
+    /// What the user has to know beside the figures.
+    pub notes: Vec<String>,
+    /// What its devices went through.
+    pub troubles: Vec<String>,
+    /// What it did, and how sure its times are.
+    pub figures: HostFigures,
+    /// How its rings work, if it was asked to measure that.
+    pub ring: Option<RingChoice>,
+    /// A digest of the trace that it replays.
+    pub trace: Option<String>,
+    /// Its part of a replay.
+    pub replay: Option<String>,
+    /// The page cache's part, if there was one in the way.
+    pub page_cache: Option<PageCache>,
+    /// Read by its workers.
+    pub read_bytes: u64,
+    /// It was ready to start.
+    pub ready: bool,
+}
+
+/// A host's thread, as others have it.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    orders: Option<Sender<KeeperOrder>>,
+    thread: Option<JoinHandle<()>>,
+    round_trip: Duration,
+    agent_here: Option<u32>,
+}
+
+impl Keeper {
+    /// Reaches the host, and compares clocks.
+    pub fn connect(
+        name: &str,
+        address: &HostAddress,
+        options: &ConnectOptions,
+        goes_on: bool,
+    ) -> Result<Keeper, FleetError> {
+        let failed = |source| FleetError::Host { host: name.to_string(), source };
+        let mut host = RemoteHost::connect(address, options).map_err(failed)?;
+        for _ in 0..BURST {
+            // There is no run that anything could be news of.
+            host.clock_round(drop).map_err(failed)?;
+        }
+        let round_trip = host.monotonic().round_trip_min().unwrap_or_default();
+        let agent_here = host.agent_here();
+        let (orders, told) = channel();
+        let mut held = HeldHost {
+            name: name.to_string(),
+            host: Some(host),
+            clock: Clock::Monotonic,
+            next_ask: Nanos(0),
+            dates: Dates::new(),
+            goes_on,
+            lost: None,
+            task: None,
+            watch: None,
+            faults: HeldFaults::default(),
+            roles: HeldRoles::default(),
+        };
+        let thread = std::thread::Builder::new().name(format!("host {name}")).spawn(move || held.hold(&told));
+        let thread = thread.map_err(|source| FleetError::Thread { host: name.to_string(), source })?;
+        Ok(Keeper { orders: Some(orders), thread: Some(thread), round_trip, agent_here })
+    }
+
+    /// Tells it; it does so within [`LOOK`].
+    pub fn tell(&self, order: KeeperOrder) {
+        if let Some(orders) = &self.orders {
+            // It lives as long as somebody may tell it something.
+            let _ = orders.send(order);
+        }
+    }
+
+    /// The shortest round trip before the first run.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    /// See [`RemoteHost::agent_here`].
+    pub fn agent_here(&self) -> Option<u32> {
+        self.agent_here
+    }
+
+    /// Nobody tells it anything any more: the agent ends, and the thread.
+    pub fn leave(&mut self) {
+        drop(self.orders.take());
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.leave();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            assert!(std::thread::panicking(), "the thread of a host panicked");
+        }
+    }
+}
+
+/// The host, in its thread.
+struct HeldHost {
+    name: String,
+    /// `None` when it was lost.
+    host: Option<RemoteHost>,
+    clock: Clock,
+    next_ask: Nanos,
+    /// Puts its times on our clock.
+    dates: Dates,
+    /// Runs go on without it.
+    goes_on: bool,
+    /// Why it was lost.
+    lost: Option<String>,
+    task: Option<RunningTask>,
+    watch: Option<HeldWatch>,
+    faults: HeldFaults,
+    roles: HeldRoles,
+}
+
+/// A run that has not ended here.
+struct RunningTask {
+    /// Until all workers have ended: whoever collects waits for the last sender to be gone.
+    inbox: Option<MessageSender>,
+    kind: &'static str,
+    over: SyncSender<HostEnd>,
+    /// Which workers have not ended, and what they have reported.
+    going: Vec<Option<Reported>>,
+    /// All waited for the start.
+    ready: bool,
+    /// When they were told to start.
+    start: Option<Nanos>,
+    /// Its clock then, once there were rounds after it.
+    at_start: Option<ClockEstimate>,
+    /// The host is not told yet when to start.
+    starts: Option<Nanos>,
+    left: Arc<AtomicUsize>,
+    /// The record of requests, if the load keeps one.
+    record: Option<FetchedRecord>,
+    /// The journals of its workers, if they keep some.
+    journals: Option<FetchedJournals>,
+    /// Of workers that have ended.
+    completed: u64,
+    /// All have, and what their devices went through is known.
+    done: bool,
+    /// It is to be released; when nothing of it may be left.
+    release: Option<Nanos>,
+    /// The host was told that.
+    released: bool,
+    end: HostEnd,
+}
+
+/// What a worker has reported until now: all that is known of it if its host is lost.
+#[derive(Clone, Debug, Default)]
+struct Reported {
+    figures: Figures,
+    /// From the begin of its first interval to the end of its last.
+    time: Option<(Nanos, Nanos)>,
+}
+
+impl Reported {
+    fn add(&mut self, interval: &Interval) {
+        self.figures.merge(&interval.figures);
+        let start = self.time.map_or(interval.start, |(start, _)| start);
+        self.time = Some((start, interval.end));
+    }
+
+    /// As the outcome of a worker that ended then.
+    fn outcome(self, stopped: Stopped) -> Outcome {
+        let Some((start, end)) = self.time else { return Outcome { stopped, ..Outcome::interrupted() } };
+        let mut outcome = Outcome { figures: self.figures, start, end, stopped, ..Outcome::interrupted() };
+        outcome.rate_over_all_of_the_time();
+        outcome
+    }
+}
+
+impl HeldHost {
+    fn hold(&mut self, told: &Receiver<KeeperOrder>) {
+        loop {
+            match self.obey(told) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => self.lose(error),
+            }
+            match self.listen() {
+                Ok(()) => {}
+                Err(error) => self.lose(error),
+            }
+        }
+    }
+
+    /// Does what it was told meanwhile; `false` when nobody can tell it more.
+    fn obey(&mut self, told: &Receiver<KeeperOrder>) -> Result<bool, FleetError> {
+        loop {
+            let order = match &self.host {
+                Some(_) => match told.try_recv() {
+                    Err(TryRecvError::Empty) => return Ok(true),
+                    order => order.ok(),
+                },
+                // There is nothing else to wait for.
+                None => told.recv().ok(),
+            };
+            let Some(order) = order else { return Ok(false) };
+            self.carry_out(order)?;
+        }
+    }
+
+    fn carry_out(&mut self, order: KeeperOrder) -> Result<(), FleetError> {
+        match order {
+            KeeperOrder::Prepare(task) => return self.prepare(*task),
+            KeeperOrder::Watch(task) => return self.watch(*task),
+            KeeperOrder::Fault(task) => return self.fault(*task),
+            KeeperOrder::AskBridge(answer) => return self.ask_bridge(answer),
+            KeeperOrder::StartRole(role, wish, heard) => return self.start_role(role, wish, heard),
+            _ => {}
+        }
+        // The host was lost, or the run is over already.
+        let Some(host) = &mut self.host else { return Ok(()) };
+        let name = self.name.clone();
+        let failed = |source| FleetError::Host { host: name.clone(), source };
+        match (order, &mut self.task, &mut self.watch) {
+            (KeeperOrder::Start(at), Some(task), _) => {
+                (task.start, task.starts) = (Some(at), Some(at));
+                self.start_if_due()
+            }
+            (KeeperOrder::Command(command), Some(task), _) => {
+                // Workers that nobody starts would not end.
+                let starts = task.starts.take_if(|_| command == LoadCommand::Stop);
+                let told = host.command(command).map_err(failed);
+                told.and_then(|()| starts.map_or(Ok(()), |at| self.tell_start(at)))
+            }
+            (KeeperOrder::Release, Some(task), _) => {
+                task.release = Some(self.clock.now().after(RELEASE_MAX));
+                Ok(())
+            }
+            (KeeperOrder::WatchFrom(first), _, Some(watch)) if !watch.ending => {
+                let first =
+                    theirs(host, self.clock.now(), first).ok_or(FleetError::ClockSet(name.clone()))?;
+                host.watch_from(first).map_err(failed)
+            }
+            (KeeperOrder::Unwatch, _, Some(watch)) if !watch.ending => {
+                watch.ending = true;
+                host.unwatch().map_err(failed)
+            }
+            (KeeperOrder::Role(role, order), ..) => self.roles.ask(role, order, host).map_err(failed),
+            _ => Ok(()),
+        }
+    }
+
+    fn fault(&mut self, task: FaultTask) -> Result<(), FleetError> {
+        let Some(host) = &mut self.host else {
+            let _ = task.answer.try_send(Err(FaultEnd::Lost(self.lost.clone().unwrap_or_default())));
+            return Ok(());
+        };
+        let asked = self.faults.ask(&self.name, task, host);
+        asked.map_err(|source| FleetError::Host { host: self.name.clone(), source })
+    }
+
+    fn ask_bridge(&mut self, answer: BridgeAnswer) -> Result<(), FleetError> {
+        let Some(host) = &mut self.host else {
+            let _ = answer.try_send(Err(HostBridgeError::Lost(self.lost.clone().unwrap_or_default())));
+            return Ok(());
+        };
+        let asked = self.faults.ask_bridge(answer, host);
+        asked.map_err(|source| FleetError::Host { host: self.name.clone(), source })
+    }
+
+    fn start_role(
+        &mut self,
+        role: u32,
+        wish: Box<HostRole>,
+        heard: Arc<HeardRole>,
+    ) -> Result<(), FleetError> {
+        let Some(host) = &mut self.host else {
+            heard.lose(&self.lost.clone().unwrap_or_default());
+            return Ok(());
+        };
+        let started = self.roles.start(role, wish, heard, host);
+        started.map_err(|source| FleetError::Host { host: self.name.clone(), source })
+    }
+
+    fn watch(&mut self, task: WatchTask) -> Result<(), FleetError> {
+        assert!(self.watch.is_none(), "a host is sampled for one at a time");
+        let Some(host) = &mut self.host else {
+            let end = WatchEnd { lost: self.lost.clone(), ..WatchEnd::default() };
+            let _ = task.over.try_send(end);
+            return Ok(());
+        };
+        let over = task.over.clone();
+        match HeldWatch::begin(&self.name, task, host) {
+            Ok(watch) => {
+                self.watch = Some(watch);
+                Ok(())
+            }
+            Err(source) => {
+                let error = FleetError::Host { host: self.name.clone(), source };
+                let _ = over.try_send(WatchEnd { lost: Some(error.to_string()), ..WatchEnd::default() });
+                Err(error)
+            }
+        }
+    }
+
+    /// Says when to start, but not long before: clocks run apart meanwhile.
+    fn start_if_due(&mut self) -> Result<(), FleetError> {
+        let (now, Some(task)) = (self.clock.now(), &mut self.task) else { return Ok(()) };
+        let starts = task.starts.take_if(|at| at.since(now) <= START_AHEAD);
+        starts.map_or(Ok(()), |at| self.tell_start(at))
+    }
+
+    fn tell_start(&mut self, at: Nanos) -> Result<(), FleetError> {
+        let Some(host) = &mut self.host else { return Ok(()) };
+        let start = theirs(host, self.clock.now(), at);
+        let start = start.ok_or_else(|| FleetError::ClockSet(self.name.clone()))?;
+        self.next_ask = Nanos(0);
+        let started = host.start(start);
+        started.map_err(|source| FleetError::Host { host: self.name.clone(), source })
+    }
+
+    fn prepare(&mut self, task: HostTask) -> Result<(), FleetError> {
+        assert!(self.task.is_none(), "one run at a time");
+        let HostTask { assignment, part, kind, journals, inbox, over, left } = task;
+        let workers = part.workers;
+        let going = vec![Some(Reported::default()); workers as usize];
+        let figures = HostFigures { name: self.name.clone(), workers, ..HostFigures::default() };
+        self.task = Some(RunningTask {
+            inbox: Some(inbox),
+            kind,
+            over,
+            going,
+            ready: false,
+            start: None,
+            at_start: None,
+            starts: None,
+            left,
+            record: part.records.then(FetchedRecord::default),
+            journals: journals.map(FetchedJournals::new),
+            completed: 0,
+            done: false,
+            release: None,
+            released: false,
+            end: HostEnd { figures, ..HostEnd::default() },
+        });
+        let Some(host) = &mut self.host else {
+            return Err(FleetError::Lost(self.lost.clone().unwrap_or_default()));
+        };
+        let failed = |source| FleetError::Host { host: self.name.clone(), source };
+        host.prepare(assignment, part).map_err(failed)
+    }
+
+    /// Asks for the host's clock when that is due.
+    fn ask_if_due(&mut self, now: Nanos) -> Result<(), FleetError> {
+        let Some(host) = self.host.as_mut().filter(|_| now >= self.next_ask) else { return Ok(()) };
+        let told = |task: &&RunningTask| task.starts.is_none();
+        let start = self.task.as_ref().filter(told).and_then(|task| task.start);
+        let is_near = start.is_some_and(|start| now.after(LEAVE_BEFORE_START) < start);
+        // Nothing is asked twice: what is on its way says no more for being asked again.
+        if !is_near || !host.is_asked() {
+            let asked = host.ask_clock();
+            asked.map_err(|source| FleetError::Host { host: self.name.clone(), source })?;
+        }
+        self.next_ask = now.after(if is_near { ASK_BEFORE_START } else { ASK_EVERY });
+        Ok(())
+    }
+
+    /// Hears what the host says, for a while, and asks for its clock when that is due.
+    fn listen(&mut self) -> Result<(), FleetError> {
+        self.start_if_due()?;
+        let now = self.clock.now();
+        self.ask_if_due(now)?;
+        let Some(host) = &mut self.host else { return Ok(()) };
+        let name = self.name.clone();
+        let failed = |source| FleetError::Host { host: name.clone(), source };
+        let until = now.after(LOOK).min(self.next_ask);
+        while let Some(news) = host.hear(until).map_err(failed)? {
+            let now = self.clock.now();
+            if let HostNews::Clock { .. } = news {
+                self.dates.round();
+            }
+            if let Some(task) = &mut self.task {
+                task.look_back(host, now);
+            }
+            let dated = news.is_dated();
+            let estimate = match dated {
+                true => self.dates.now(host.monotonic(), now),
+                false => None,
+            };
+            self.dates.look(host.monotonic(), now);
+            if dated && estimate.is_none() {
+                return Err(FleetError::ClockSet(name));
+            }
+            if let HostNews::Watched(report) = news {
+                if let Some(watch) = self.watch.take() {
+                    watch.conclude(Some(report), Some(host), None);
+                }
+                continue;
+            }
+            let news = match &mut self.watch {
+                Some(watch) => watch.take(news, estimate),
+                None => Some(news),
+            };
+            let news = news.and_then(|news| self.faults.take(&name, news, estimate));
+            let news = news.and_then(|news| self.roles.take(news, estimate));
+            let (Some(task), Some(news)) = (&mut self.task, news) else { continue };
+            if let (HostNews::Ended(_, outcome), Some(estimate)) = (&news, &estimate)
+                && outcome.began != Nanos::MAX
+            {
+                // Rounds before and after that moment say more of it than of now.
+                let now = || host.monotonic().estimate(estimate.to_ours(outcome.began));
+                let then = task.at_start.or_else(now);
+                task.began(outcome.began, &then.ok_or(FleetError::ClockSet(name.clone()))?);
+            }
+            let is_over = task.take(news, estimate, &self.dates);
+            for _ in 0..task.record.as_mut().map_or(0, |record| record.wants(REQUESTS_MAX as u64)) {
+                host.more_requests().map_err(failed)?;
+            }
+            for _ in 0..task.journals.as_mut().map_or(0, FetchedJournals::wants) {
+                host.more_journal().map_err(failed)?;
+            }
+            if is_over {
+                let mut task = self.task.take().expect("it was just there");
+                let figures = &mut task.end.figures;
+                let round_trip = host.monotonic().round_trip_min().unwrap_or_default();
+                figures.round_trip_us = round_trip.as_nanos() as f64 / 1e3;
+                [figures.sent_bytes, figures.received_bytes] = host.bytes();
+                task.conclude();
+            }
+            if now >= until {
+                break;
+            }
+        }
+        self.release_if_wanted()
+    }
+
+    /// Releases the run when that is wanted, and what its devices went through is known or will not be.
+    fn release_if_wanted(&mut self) -> Result<(), FleetError> {
+        let (Some(host), Some(task)) = (&mut self.host, &mut self.task) else { return Ok(()) };
+        let Some(until) = task.release else { return Ok(()) };
+        if self.clock.now() >= until {
+            return Err(FleetError::Stuck(self.name.clone(), RELEASE_MAX));
+        }
+        let all_ended = task.going.iter().all(Option::is_none);
+        if task.released || (all_ended && !task.done) {
+            return Ok(());
+        }
+        task.released = true;
+        host.release().map_err(|source| FleetError::Host { host: self.name.clone(), source })
+    }
+
+    /// The host does nothing for us any more: whoever waits for it hears why.
+    fn lose(&mut self, error: FleetError) {
+        let lost = self.host.take();
+        let why = error.to_string();
+        if let Some(mut task) = self.task.take() {
+            task.fail(error, self.goes_on, self.clock.now());
+            task.conclude();
+        }
+        if let Some(watch) = self.watch.take() {
+            watch.conclude(None, lost.as_ref(), Some(why.clone()));
+        }
+        self.faults.lose(&why);
+        self.roles.lose(&why);
+        self.lost.get_or_insert(why);
+        // Its agent is ended, which may take some seconds.
+        drop(lost);
+    }
+}
+
+impl RunningTask {
+    /// Takes what the host says of the run; whether nothing of it is left there.
+    fn take(&mut self, news: HostNews, estimate: Option<ClockEstimate>, dates: &Dates) -> bool {
+        match (news, estimate) {
+            (HostNews::Ready(HostReady { notes, ring, trace }), _) => {
+                (self.end.notes, self.end.ring, self.end.trace) = (notes, ring, trace);
+                self.end.ready = true;
+                self.tell_ready();
+            }
+            (HostNews::Interval(worker, interval), Some(estimate)) => {
+                let interval = dated_interval(interval, &estimate);
+                if let Some(reported) = &mut self.going[worker as usize] {
+                    reported.add(&interval);
+                }
+                self.send(WorkerMessage::Interval(worker, interval));
+            }
+            (HostNews::Ended(worker, outcome), Some(estimate)) => {
+                self.completed += outcome.figures.completed();
+                self.ended(worker as usize, Ok(dated_outcome(*outcome, &estimate)));
+            }
+            (HostNews::Recorded(end), _) => {
+                if let Some(record) = &mut self.record {
+                    record.announce(end);
+                }
+                self.let_go();
+            }
+            (HostNews::Requests(mut requests), Some(estimate)) => {
+                dates.requests(&mut requests, estimate);
+                if let Some(record) = &mut self.record {
+                    record.take(requests.len() as u64);
+                }
+                self.send(WorkerMessage::Requests(0, requests));
+                self.let_go();
+            }
+            (HostNews::Journals(lengths), _) => {
+                if let Some(journals) = &mut self.journals {
+                    journals.announce(lengths);
+                }
+            }
+            (HostNews::Journal(worker, bytes), _) => {
+                if let Some(journals) = &mut self.journals {
+                    journals.take(worker, &bytes);
+                }
+                self.let_go();
+            }
+            (HostNews::Done(troubles, page_cache, replay), _) => {
+                (self.done, self.end.page_cache, self.end.replay) = (true, page_cache, replay);
+                self.end.troubles.extend(troubles);
+            }
+            (HostNews::Note(note), _) => self.end.troubles.push(note),
+            (HostNews::Released, _) => return true,
+            _ => {}
+        }
+        false
+    }
+
+    /// All workers wait for the start.
+    fn tell_ready(&mut self) {
+        self.ready = true;
+        self.going.iter().for_each(|_| self.send(WorkerMessage::Ready));
+    }
+
+    /// Keeps what is known of its host's clock at its start, before the rounds around that are too old to be kept.
+    fn look_back(&mut self, host: &RemoteHost, now: Nanos) {
+        if let Some(start) =
+            self.start.filter(|start| self.at_start.is_none() && start.after(AFTER_START) <= now)
+        {
+            self.at_start = host.monotonic().estimate(start);
+        }
+    }
+
+    /// A worker took up its work then, on the host's clock, as this estimate of that moment has it.
+    fn began(&mut self, theirs: Nanos, estimate: &ClockEstimate) {
+        let Some(start) = self.start else { return };
+        let began = estimate.to_ours(theirs);
+        let after_us = (i128::from(began.0) - i128::from(start.0)) as f64 / 1e3;
+        let figures = &mut self.end.figures;
+        if figures.began_us.is_some_and(|earliest| earliest <= after_us) {
+            return;
+        }
+        figures.began_us = Some(after_us);
+        figures.clock_error_us = Some(estimate.offset.error().as_nanos() as f64 / 1e3);
+        figures.clock_ahead_ns = Some([estimate.offset.low, estimate.offset.high]);
+    }
+
+    /// Ends those workers that have not ended, when the host is lost: with what they had reported, if the run has begun or
+    /// goes on without them, else with an error.
+    fn fail(&mut self, error: FleetError, goes_on: bool, now: Nanos) {
+        let is_last = self.left.fetch_sub(1, Ordering::Relaxed) == 1;
+        // A host that only says no is no lost one: the experiment is wrong, or the host's limits are.
+        let goes_on = goes_on && !is_last && !error.is_refusal();
+        let after_s = self.start.map_or(0.0, |start| now.since(start).as_secs_f64());
+        self.end.figures.lost = Some(HostLoss { after_s, why: error.to_string() });
+        let stopped = if goes_on { Stopped::Done } else { Stopped::HostLost };
+        let mut why = (!goes_on && self.start.is_none())
+            .then(|| LoadError::Own { kind: self.kind, source: Box::new(error) });
+        let is_error = why.is_some();
+        if !is_error && !self.ready {
+            self.tell_ready();
+        }
+        for worker in 0..self.going.len() {
+            let Some(reported) = self.going[worker].clone() else { continue };
+            let result = match is_error {
+                true => Err(why.take().unwrap_or(LoadError::Interrupted)),
+                false => Ok(reported.outcome(stopped)),
+            };
+            if let Ok(outcome) = &result {
+                self.completed += outcome.figures.completed();
+            }
+            self.ended(worker, result);
+        }
+        // Nothing more comes of its record.
+        let lost = self.end.figures.lost.as_ref().map(|lost| lost.why.clone());
+        self.count_lost(lost.as_deref());
+        self.count_journals(lost.as_deref());
+        self.inbox = None;
+    }
+
+    /// Counts the journals that are missing, and notes it where they would stand. Of a run that never began there is nothing to
+    /// check.
+    fn count_journals(&mut self, lost: Option<&str>) {
+        let Some(journals) = self.journals.take().filter(|_| self.start.is_some()) else { return };
+        self.end.figures.journals_lost = journals.conclude(&self.end.figures.name, lost);
+    }
+
+    /// Counts what is missing in the record, of what was recorded at all.
+    fn count_lost(&mut self, lost: Option<&str>) {
+        let Some(record) = self.record.take().filter(|_| self.start.is_some()) else { return };
+        self.end.figures.requests_lost = record.lost(self.completed, lost);
+    }
+
+    /// Whoever collects waits no longer when all workers have ended and all of the record has come.
+    fn let_go(&mut self) {
+        let whole = self.record.as_ref().is_none_or(FetchedRecord::is_whole)
+            && self.journals.as_ref().is_none_or(FetchedJournals::is_over);
+        if whole && self.going.iter().all(Option::is_none) {
+            self.inbox = None;
+            self.count_lost(None);
+            self.count_journals(None);
+        }
+    }
+
+    fn send(&self, message: WorkerMessage<LoadError>) {
+        if let Some(inbox) = &self.inbox {
+            inbox.send(message);
+        }
+    }
+
+    fn ended(&mut self, worker: usize, result: Result<Outcome, LoadError>) {
+        self.going[worker] = None;
+        if let Ok(outcome) = &result {
+            let figures = &mut self.end.figures;
+            figures.add(outcome);
+            figures.failed += outcome.figures.counts.errors();
+            if let Some(start) = self.start.filter(|_| outcome.end > outcome.start) {
+                let after_s = outcome.end.since(start).as_secs_f64();
+                figures.ended_s = Some(figures.ended_s.map_or(after_s, |last| last.max(after_s)));
+            }
+            if let (None, Some(error)) = (&figures.first_error, &outcome.first_error) {
+                figures.first_error = Some(error.to_string());
+            }
+            self.end.read_bytes += outcome.figures.op(OpKind::Read).map_or(0, |reads| reads.bytes);
+        }
+        self.send(WorkerMessage::Done(worker as u32, Box::new(result)));
+        self.let_go();
+    }
+
+    /// Says that it is over. Whoever gave it may have gone.
+    fn conclude(mut self) {
+        // A run that was ended early lets go of nobody.
+        self.count_journals(None);
+        let _ = self.over.try_send(self.end);
+    }
+}
+
+/// A time of ours on a host's clock, as far as is known now. `None` when a clock was set.
+fn theirs(host: &RemoteHost, now: Nanos, at: Nanos) -> Option<Nanos> {
+    Some(host.monotonic().estimate(now)?.to_theirs(at))
+}

@@ -1,0 +1,454 @@
+//! A load on other hosts, as a load like any other: to whoever runs it, its workers are those of all its hosts.
+//!
+//! Each host opens the target itself, and makes the requests that its workers would make if all of them were on one machine:
+//! their share of a rate or of a number of requests, from the same seed. What takes all workers together (steady state, a rate
+//! or depth that is searched) is decided where the experiment runs, as for every load.
+//!
+//! The rule: workers start at one time of our clock, which each host knows on its own; never "when the message comes".
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use brunt_core::Nanos;
+use brunt_load::block::{calibrate, journals};
+use brunt_load::collect::WorkerMessage;
+use brunt_load::file::{FileLoad, FilePhase};
+use brunt_load::load::{Finished, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder, RunningLoad};
+use brunt_load::replay::ReplayLoad;
+use brunt_load::{Load, LoadCommand, LoadCommandError, LoadError, Workload, WorkloadError};
+use brunt_result::choice::{PageCache, RingChoice, RingMode};
+use brunt_result::message::{Assignment, JoinedTarget, LoadStep};
+use brunt_result::replay::ReplayFidelity;
+
+use super::hosted::{Hosted, OrderedLoad};
+use super::journals::WantedJournals;
+use super::keeper::{HostEnd, HostTask, KeeperOrder};
+use super::{Fleet, FleetError, LOOK, Lane, TargetUrl};
+use crate::run_rules::HostPart;
+
+/// Until a start has reached the workers of a host beside this one: the look of our thread for it, and of theirs, some times
+/// over.
+const NOTICE: Duration = Duration::from_millis(200);
+/// The same of the network, in round trips.
+const NOTICE_ROUND_TRIPS: u32 = 4;
+/// How long hosts may take to open the target before the first run: longer than any login to a target that answers.
+const OPEN_MAX: Duration = Duration::from_secs(60);
+/// How long hosts may take to read a trace.
+const TRACE_MAX: Duration = Duration::from_secs(3600);
+/// How long hosts may take to remove what they made: millions of files.
+const CLOSE_MAX: Duration = Duration::from_secs(600);
+
+/// A target as all hosts of a load open it.
+#[derive(Clone, Debug)]
+pub struct HostedTarget {
+    /// Its name in the experiment.
+    pub name: String,
+    /// What each host opens.
+    pub url: TargetUrl,
+    /// It may be written although it holds a file system or partition table.
+    pub overwrite: bool,
+}
+
+impl HostedTarget {
+    /// With the URL that it has now.
+    fn now(&self) -> JoinedTarget {
+        JoinedTarget { name: self.name.clone(), url: self.url.get(), overwrite: self.overwrite }
+    }
+}
+
+/// A load on the hosts that it names.
+#[derive(Clone, Debug)]
+pub struct HostLoad {
+    hosted: Hosted,
+    target: TargetUrl,
+    overwrite: bool,
+    /// Those of a replay that names several.
+    joined: Vec<HostedTarget>,
+    fleet: Arc<Fleet>,
+    lane: Lane,
+}
+
+impl HostLoad {
+    /// A workload on this device, as each host opens it. `overwrite` says that it may be written although it holds
+    /// a file system or partition table.
+    ///
+    /// # Panics
+    /// When the workload names no hosts.
+    pub fn new(workload: Workload, target: TargetUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
+        assert!(!workload.hosts.is_empty(), "a workload of other hosts names them");
+        let hosted = Hosted::Blocks(Box::new(workload));
+        HostLoad::of(hosted, target, overwrite, fleet)
+    }
+
+    fn of(hosted: Hosted, target: TargetUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
+        HostLoad { hosted, target, overwrite, joined: Vec::new(), fleet, lane: Lane::default() }
+    }
+
+    /// A phase on a file system of each host.
+    ///
+    /// # Panics
+    /// When its settings name no hosts.
+    pub fn files(load: FileLoad, fleet: Arc<Fleet>) -> HostLoad {
+        assert!(!load.settings().hosts.is_empty(), "a file system of other hosts names them");
+        HostLoad::of(Hosted::Files(load), TargetUrl::known(""), false, fleet)
+    }
+
+    /// A replay on this device, as [`HostLoad::new`].
+    ///
+    /// # Panics
+    /// When its workload names no hosts.
+    pub fn replay(load: ReplayLoad, target: TargetUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
+        assert!(!load.workload().hosts.is_empty(), "a replay on other hosts names them");
+        let hosted = Hosted::Replay(Box::new(load));
+        HostLoad::of(hosted, target, overwrite, fleet)
+    }
+
+    /// The same on these targets, as one device: those that the devices of its trace go to.
+    #[must_use]
+    pub fn on_targets(self, joined: Vec<HostedTarget>) -> HostLoad {
+        HostLoad { joined, ..self }
+    }
+
+    /// The same beside others that run at once, each in a lane of its own.
+    #[must_use]
+    pub fn in_lane(self, lane: Lane) -> HostLoad {
+        HostLoad { lane, ..self }
+    }
+
+    /// Where it runs.
+    pub fn hosts(&self) -> &[String] {
+        self.hosted.hosts()
+    }
+
+    /// What each of its hosts does to a device.
+    pub fn workload(&self) -> Option<&Workload> {
+        match &self.hosted {
+            Hosted::Blocks(workload) => Some(workload),
+            Hosted::Files(_) | Hosted::Replay(_) => None,
+        }
+    }
+
+    /// What each of its hosts does on a file system.
+    pub fn phase(&self) -> Option<FilePhase> {
+        match &self.hosted {
+            Hosted::Blocks(_) | Hosted::Replay(_) => None,
+            Hosted::Files(load) => Some(load.phase()),
+        }
+    }
+
+    /// Has all hosts open the target, and close it again; each has so long.
+    pub(super) fn open_within(&self, at_most: Duration, stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
+        if !self.fleet.connect(self.hosts(), self.lane, stop).map_err(|error| self.own(error))? {
+            return Err(LoadError::Interrupted);
+        }
+        // How rings work is measured when it is needed.
+        let order = RunOrder { ring: self.stated_ring(), ..RunOrder::alone(0) };
+        let digest = match &self.hosted {
+            Hosted::Replay(load) => Some(load.trace_digest()?),
+            Hosted::Blocks(_) | Hosted::Files(_) => None,
+        };
+        let at_most = if digest.is_some() { TRACE_MAX } else { at_most };
+        let ends = self.rehearse(&order, self.hosted.first_step(), at_most, stop)?;
+        if let Some((host, _)) = ends.iter().find(|(_, end)| end.trace != digest) {
+            return Err(self.own(FleetError::OtherTrace(host.clone())));
+        }
+        let note =
+            |host: String, end: HostEnd| end.notes.into_iter().map(move |note| format!("{host}: {note}"));
+        Ok(ends.into_iter().flat_map(|(host, end)| note(host, end)).collect())
+    }
+
+    /// Interrupts, where the workload leaves it open.
+    fn stated_ring(&self) -> Option<RingMode> {
+        self.workload().map(|workload| match workload.ring {
+            RingMode::Auto => RingMode::Interrupt,
+            stated => stated,
+        })
+    }
+
+    /// Has all hosts measure how rings work best there, all at once, as they will run; the mode is that of the best sum.
+    fn choose_ring(&self, order: &RunOrder, stop: &AtomicBool) -> Result<RingChoice, LoadError> {
+        let order = RunOrder { ring: Some(RingMode::Auto), ..order.clone() };
+        let ends = self.rehearse(&order, LoadStep::Run, OPEN_MAX, stop)?;
+        let choices: Option<Vec<RingChoice>> = ends.into_iter().map(|(_, end)| end.ring).collect();
+        Ok(calibrate::choose_together(&choices.unwrap_or_default()))
+    }
+
+    /// Has all hosts go as far as this step, and lets go of it; what each has to say of it.
+    fn rehearse(
+        &self,
+        order: &RunOrder,
+        step: LoadStep,
+        at_most: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Vec<(String, HostEnd)>, LoadError> {
+        let (inbox, messages) = MessageSender::new();
+        let mut run = self.give(order, step, &inbox).map_err(|error| self.own(error))?;
+        drop(inbox);
+        let all_ready = wait_for_all(&messages, self.hosted.workers_of_all(), at_most, stop);
+        // Before the release waits for the hosts' threads: they may wait for room in here.
+        drop(messages);
+        let ends = run.release();
+        if !all_ready? {
+            let late = ends.iter().filter(|(_, end)| !end.ready).map(|(host, _)| host.as_str());
+            let late: Vec<&str> = late.collect();
+            // All of them may have become ready since.
+            let hosts = if late.is_empty() { self.hosts().join(", ") } else { late.join(", ") };
+            return Err(self.own(FleetError::Slow { hosts, at_most }));
+        }
+        // A run may go on without a host, but none is begun without one.
+        if let Some(lost) = ends.iter().find_map(|(_, end)| end.figures.lost.as_ref()) {
+            return Err(self.own(FleetError::Lost(lost.why.clone())));
+        }
+        Ok(ends)
+    }
+
+    fn own(&self, source: FleetError) -> LoadError {
+        LoadError::Own { kind: self.hosted.kind(), source: Box::new(source) }
+    }
+
+    /// Gives each host its part.
+    fn give(
+        &self,
+        order: &RunOrder,
+        step: LoadStep,
+        inbox: &MessageSender,
+    ) -> Result<RunOfHosts, FleetError> {
+        let (workers, ordered) = (self.hosted.workers_each(), self.hosted.ordered(order));
+        let left = Arc::new(AtomicUsize::new(self.hosts().len()));
+        let mut run = RunOfHosts {
+            fleet: Arc::clone(&self.fleet),
+            lane: self.lane,
+            load: ordered.clone(),
+            replay: match &self.hosted {
+                Hosted::Replay(load) => Some(load.clone()),
+                Hosted::Blocks(_) | Hosted::Files(_) => None,
+            },
+            hosts: Vec::new(),
+            stopped: false,
+        };
+        for (host, first_worker) in self.hosts().iter().zip((0..).step_by(workers as usize)) {
+            let (over, end) = sync_channel(1);
+            let assignment = Assignment {
+                run: order.run,
+                seed: self.hosted.seed(order.seed, first_worker),
+                first_worker,
+                workers_of_all: self.hosted.workers_of_all(),
+                kind: self.hosted.kind().to_string(),
+                load: ordered.text.clone(),
+                member: ordered.member.clone(),
+                step,
+                target: self.target.get(),
+                overwrite: self.overwrite,
+                journals: ordered.journals.is_some(),
+                joined: self.joined.iter().map(HostedTarget::now).collect(),
+            };
+            let inbox = inbox.of_job(first_worker, 0);
+            let left = Arc::clone(&left);
+            let (kinds, records) = (ordered.kinds.clone(), ordered.records);
+            let journals = ordered.journals.clone();
+            let part = HostPart { workers, first_worker, kinds, records, journals: journals.is_some() };
+            let journals =
+                journals.map(|folder| WantedJournals { folder, run: order.run, first_worker, workers });
+            let task = HostTask { assignment, part, kind: self.hosted.kind(), journals, inbox, over, left };
+            self.fleet.tell(host, self.lane, KeeperOrder::Prepare(Box::new(task)))?;
+            run.hosts.push((host.clone(), end));
+        }
+        Ok(run)
+    }
+}
+
+/// Waits until so many workers are ready; `false` when they are not in time.
+fn wait_for_all(
+    messages: &Receiver<WorkerMessage<LoadError>>,
+    mut workers: u32,
+    at_most: Duration,
+    stop: &AtomicBool,
+) -> Result<bool, LoadError> {
+    let begin = Instant::now();
+    while workers > 0 {
+        if stop.load(Ordering::Relaxed) {
+            return Err(LoadError::Interrupted);
+        }
+        if begin.elapsed() >= at_most {
+            return Ok(false);
+        }
+        match messages.recv_timeout(LOOK) {
+            Ok(WorkerMessage::Ready) => workers -= 1,
+            Ok(WorkerMessage::Done(_, result)) => drop((*result)?),
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    Ok(true)
+}
+
+impl Load for HostLoad {
+    fn kind(&self) -> &'static str {
+        self.hosted.kind()
+    }
+
+    fn info(&self) -> LoadInfo {
+        self.hosted.info()
+    }
+
+    fn describe(&self) -> String {
+        self.hosted.describe()
+    }
+
+    /// Reaches the hosts and has each open the target, so that what is wrong there is known before the first run.
+    fn open(&self, _on: &LoadTarget, stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
+        self.open_within(OPEN_MAX, stop)
+    }
+
+    fn prepare(
+        &self,
+        _on: &LoadTarget,
+        order: &RunOrder,
+        inbox: MessageSender,
+        stop: &AtomicBool,
+    ) -> Result<(PreparedLoad, Box<dyn RunningLoad>), LoadError> {
+        if stop.load(Ordering::Relaxed) {
+            return Err(LoadError::Interrupted);
+        }
+        let ring = match self.hosted.ordered(order).ring {
+            Some(RingMode::Auto) => Some(self.choose_ring(order, stop)?),
+            stated => stated.map(RingChoice::stated),
+        };
+        let order = RunOrder { ring: ring.as_ref().map(|ring| ring.mode), ..order.clone() };
+        if let Some(folder) = self.hosted.ordered(&order).journals {
+            let reserved = journals::reserve(&folder, 0..self.hosted.workers_of_all());
+            let wrong =
+                |error: std::io::Error| WorkloadError { key: "verify.journal", what: error.to_string() };
+            reserved.map_err(wrong)?;
+        }
+        let run = self.give(&order, LoadStep::Run, &inbox).map_err(|error| self.own(error))?;
+        let (workers, depth) = (self.hosted.workers_of_all(), run.load.queue_depth);
+        let network = self.fleet.round_trip_max(self.hosts(), self.lane) * NOTICE_ROUND_TRIPS;
+        let prepared = PreparedLoad { notice: NOTICE + network, ..PreparedLoad::alone(workers, depth, ring) };
+        Ok((prepared, Box::new(run)))
+    }
+
+    fn changes_target(&self, target: &str) -> Result<bool, WorkloadError> {
+        match &self.hosted {
+            Hosted::Replay(load) => load.changes_target(target),
+            Hosted::Blocks(_) | Hosted::Files(_) => Ok(self.info().writes),
+        }
+    }
+
+    fn close(&self) -> Result<(), LoadError> {
+        if !self.hosted.has_folder() {
+            return Ok(());
+        }
+        let never = AtomicBool::new(false);
+        self.rehearse(&RunOrder::alone(0), LoadStep::Close, CLOSE_MAX, &never).map(drop)
+    }
+
+    fn any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A run on several hosts. Dropped, it is ended on all of them.
+struct RunOfHosts {
+    fleet: Arc<Fleet>,
+    lane: Lane,
+    /// As it was ordered.
+    load: OrderedLoad,
+    /// Of a trace, to judge what the hosts say of it.
+    replay: Option<Box<ReplayLoad>>,
+    /// Those that were given their part, and where they say that it is over.
+    hosts: Vec<(String, Receiver<HostEnd>)>,
+    /// Told to make no more requests, which is said more than once.
+    stopped: bool,
+}
+
+impl RunOfHosts {
+    fn tell(&self, order: impl Fn() -> KeeperOrder) {
+        for (host, _) in &self.hosts {
+            // It was given its part, so it is there.
+            let _ = self.fleet.tell(host, self.lane, order());
+        }
+    }
+
+    /// Ends it on all hosts, and waits until nothing of it is left there, or the host is lost.
+    fn release(&mut self) -> Vec<(String, HostEnd)> {
+        self.tell(|| KeeperOrder::Release);
+        let ended = |(host, end): (String, Receiver<HostEnd>)| (host, wait(&end));
+        self.hosts.drain(..).map(ended).collect()
+    }
+}
+
+/// Every part says once that it is over: its thread does, whatever becomes of the host.
+fn wait(end: &Receiver<HostEnd>) -> HostEnd {
+    end.recv().unwrap_or_default()
+}
+
+impl RunningLoad for RunOfHosts {
+    fn start(&mut self, at: Nanos) {
+        self.tell(|| KeeperOrder::Start(at));
+    }
+
+    fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
+        self.load.check_command(command)?;
+        if command == LoadCommand::Stop && std::mem::replace(&mut self.stopped, true) {
+            return Ok(());
+        }
+        self.tell(|| KeeperOrder::Command(command));
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Finished {
+        let (mut troubles, mut hosts) = (Vec::new(), Vec::new());
+        let ends = self.release();
+        let page_cache =
+            page_cache(ends.iter().filter_map(|(_, end)| Some((end.page_cache?, end.read_bytes))));
+        let replay = self.replay.take().and_then(|replay| judged(&replay, &ends, &mut troubles));
+        for (host, end) in ends {
+            troubles.extend(end.troubles.into_iter().map(|trouble| format!("{host}: {trouble}")));
+            hosts.push(end.figures);
+        }
+        Finished { page_cache, replay, troubles, hosts, ..Finished::default() }
+    }
+}
+
+/// What the parts of several hosts in a replay come to.
+fn judged(
+    replay: &ReplayLoad,
+    ends: &[(String, HostEnd)],
+    troubles: &mut Vec<String>,
+) -> Option<Box<ReplayFidelity>> {
+    let parts: Vec<String> = ends.iter().filter_map(|(_, end)| end.replay.clone()).collect();
+    let lost = ends.iter().filter(|(_, end)| end.replay.is_none());
+    let lost: Vec<String> = lost
+        .map(|(host, end)| {
+            end.figures.lost.as_ref().map_or_else(|| format!("host {host}"), |lost| lost.why.clone())
+        })
+        .collect();
+    match replay.judge(&parts, &lost) {
+        Ok(fidelity) => fidelity.map(Box::new),
+        Err(error) => {
+            troubles.push(error.to_string());
+            None
+        }
+    }
+}
+
+/// The part of several hosts' page caches: of all that was read by them, and of the time of one.
+fn page_cache(each: impl Iterator<Item = (PageCache, u64)>) -> Option<PageCache> {
+    let each: Vec<(PageCache, u64)> = each.collect();
+    let bytes: u64 = each.iter().map(|(_, bytes)| bytes).sum();
+    let cached =
+        each.iter().map(|(cache, bytes)| Some(cache.read_share? * *bytes as f64)).sum::<Option<f64>>();
+    let read_share = cached.filter(|_| bytes > 0).map(|cached| cached / bytes as f64);
+    let flush_s = each.iter().map(|(cache, _)| cache.flush_s).sum::<f64>() / each.len() as f64;
+    (!each.is_empty()).then_some(PageCache { read_share, flush_s })
+}
+
+impl Drop for RunOfHosts {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

@@ -1,0 +1,93 @@
+//! What a host's part of a run knows of the record of single requests: how many there are, how many have come, and how many
+//! are lost. Driven by the host's thread ([`super::keeper`]) after its workers have ended.
+//!
+//! The rule: only some pieces are on their way at once, so that answers about the clock never wait long behind them.
+
+use brunt_result::hosts::RequestsLost;
+use brunt_result::message::RecordEnd;
+
+/// Pieces that are asked for before one has come: enough to hide a round trip.
+const PIECES: u32 = 4;
+
+/// The record of a host's part of a run that keeps one.
+#[derive(Debug, Default)]
+pub(super) struct FetchedRecord {
+    /// What the host said of it.
+    end: Option<RecordEnd>,
+    arrived: u64,
+    /// Pieces that were asked for and have not come.
+    asked: u32,
+}
+
+impl FetchedRecord {
+    /// The host said how many there are.
+    pub fn announce(&mut self, end: RecordEnd) {
+        self.end = Some(end);
+    }
+
+    /// How many pieces are to be asked for now. Each is of at most `piece` requests.
+    pub fn wants(&mut self, piece: u64) -> u32 {
+        let left = self.end.as_ref().map_or(0, |end| end.kept.saturating_sub(self.arrived));
+        let pieces = u32::try_from(left.div_ceil(piece)).unwrap_or(u32::MAX).min(PIECES);
+        let more = pieces.saturating_sub(self.asked);
+        self.asked += more;
+        more
+    }
+
+    /// A piece came.
+    pub fn take(&mut self, requests: u64) {
+        self.asked = self.asked.saturating_sub(1);
+        self.arrived += requests;
+    }
+
+    /// All have come that the host has.
+    pub fn is_whole(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| self.arrived >= end.kept)
+    }
+
+    /// What is missing. `completed`: requests that its intervals counted; `lost`: why the host was lost, if it was.
+    pub fn lost(&self, completed: u64, lost: Option<&str>) -> Option<RequestsLost> {
+        let (count, why) = match (&self.end, lost) {
+            (Some(end), Some(lost)) => (end.kept.saturating_sub(self.arrived) + end.lost, lost),
+            (Some(end), None) => (end.lost, end.why.as_str()),
+            (None, lost) => (completed, lost.unwrap_or("the host did not say how many it has")),
+        };
+        (count > 0).then(|| RequestsLost { count, why: why.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_asked_for_until_all_have_come() {
+        let mut record = FetchedRecord::default();
+        assert_eq!((record.wants(100), record.is_whole()), (0, false), "nobody knows how many there are");
+        record.announce(RecordEnd { kept: 530, lost: 0, why: String::new() });
+        assert_eq!([record.wants(100), record.wants(100)], [4, 0]);
+        record.take(100);
+        assert_eq!(record.wants(100), 1);
+        for left in [330, 230, 130, 30] {
+            record.take(100);
+            assert_eq!(530 - record.arrived, left);
+            record.wants(100);
+        }
+        assert!(!record.is_whole() && record.asked == 1);
+        record.take(30);
+        assert!(record.is_whole() && record.wants(100) == 0);
+        assert_eq!(record.lost(530, None), None);
+    }
+
+    /// What a full disk or a dead host took is counted, with its reason.
+    #[test]
+    fn what_is_missing_is_counted() {
+        let lost = |end: Option<RecordEnd>, arrived, why: Option<&str>| {
+            FetchedRecord { end, arrived, asked: 0 }.lost(900, why).map(|lost| (lost.count, lost.why))
+        };
+        let full = || Some(RecordEnd { kept: 700, lost: 200, why: "full".into() });
+        assert_eq!(lost(full(), 700, None), Some((200, "full".into())));
+        assert_eq!(lost(full(), 500, Some("it died")), Some((400, "it died".into())));
+        assert_eq!(lost(None, 0, Some("it died")), Some((900, "it died".into())));
+    }
+}

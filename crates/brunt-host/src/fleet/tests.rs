@@ -1,0 +1,271 @@
+//! Loads on hosts that this process serves itself, over loopback.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use brunt_block::table::BackendEntry;
+use brunt_core::{Clock, Nanos};
+use brunt_load::load::LoadTarget;
+use brunt_load::{Load, LoadError, Workload};
+use brunt_result::OpKind;
+use brunt_result::event::ClockName;
+use brunt_result::message::{
+    Assignment, FromHost, HostFault, HostFaultFailure, LoadStep, Moment, Proof, Secret, ToHost, VERSION,
+};
+
+use super::*;
+use crate::stream::StreamState;
+use crate::{
+    AgentConfig, AgentListener, AgentTls, AllowList, Authority, HostNews, HostPart, MessageStream, RemoteHost,
+};
+
+/// Longer than a busy machine takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A backend whose opening panics.
+const PANICS: &[BackendEntry] = &[BackendEntry {
+    name: "panics",
+    help: "For a test",
+    example: "panics:x",
+    options: &[],
+    open: |_, _| panic!("this device breaks its own promises"),
+    foresee: |_, _| Ok(None),
+}];
+
+/// An agent of this process, which listens until it is dropped.
+struct Served {
+    place: HostPlace,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    _folder: tempfile::TempDir,
+}
+
+/// The certificates of an agent on loopback, and its controller's file.
+fn certificates() -> (tempfile::TempDir, AgentTls, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::in_folder(folder.path()).unwrap();
+    let controller = authority.controller().unwrap();
+    let identity = Identity::read(&authority.agent("127.0.0.1").unwrap()).unwrap();
+    (folder, AgentTls::new(&identity).unwrap(), controller)
+}
+
+fn place(port: u16, controller: PathBuf) -> HostPlace {
+    let address = HostAddress::Agent { host: "127.0.0.1".into(), port };
+    HostPlace { address, identity: Some(controller), ssh: Vec::new(), program: None }
+}
+
+impl Served {
+    fn start(allow: AllowList) -> Served {
+        let (folder, tls, controller) = certificates();
+        let config = AgentConfig {
+            program: "brunt test".into(),
+            lease: PATIENCE,
+            clock_shift_ns: 0,
+            allow,
+            serving: |_| Err(crate::NotServed("nothing is served here".into())),
+            backends: PANICS,
+        };
+        let listener = AgentListener::bind((Ipv4Addr::LOCALHOST, 0).into(), tls, config).unwrap();
+        let place = place(listener.address().port(), controller);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let _ = listener.run(&stopped, drop);
+        });
+        Served { place, stop, thread: Some(thread), _folder: folder }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A load of so many workers on each of these hosts.
+fn load(places: &[(&str, &HostPlace)], workers: u32, goes_on: bool) -> HostLoad {
+    load_of("memory:1MiB", places, workers, goes_on)
+}
+
+fn load_of(url: &str, places: &[(&str, &HostPlace)], workers: u32, goes_on: bool) -> HostLoad {
+    let hosts = places.iter().map(|(name, _)| name.to_string()).collect();
+    let places = places.iter().map(|(name, place)| (name.to_string(), (*place).clone())).collect();
+    let fleet = Arc::new(Fleet::new("brunt test".into(), places, goes_on, PATIENCE));
+    let mut workload = Workload { workers, hosts, ..Workload::default() };
+    workload.stop.requests = Some(1000);
+    HostLoad::new(workload, url.into(), false, fleet)
+}
+
+fn open(load: &HostLoad) -> Result<Vec<String>, LoadError> {
+    load.open(&LoadTarget::default(), &AtomicBool::new(false))
+}
+
+/// More workers than messages wait for a collector: each of them has its end.
+#[test]
+fn a_host_that_refuses_many_workers_is_heard() {
+    let host = Served::start(AllowList::only([], &[]).unwrap());
+    let load = load(&[("a", &host.place)], 70, false);
+    let error = open(&load).unwrap_err().to_string();
+    assert!(error.contains("host a") && error.contains("without --allow"), "{error}");
+}
+
+/// An agent that answers for its clock, and does with what else it hears what `other` says, until that is `false` or the
+/// controller has gone.
+fn answer_by_hand(
+    listener: &TcpListener,
+    tls: &AgentTls,
+    mut other: impl FnMut(ToHost, &mut MessageStream) -> bool,
+) {
+    let (socket, _) = listener.accept().unwrap();
+    let mut stream = MessageStream::sealed(socket, tls.seal().unwrap()).unwrap();
+    stream.greet(PATIENCE).unwrap();
+    let clock = || Clock::Monotonic.now();
+    let now = Moment { clock: ClockName("far".into()), at: clock() };
+    stream.send(&FromHost::Hello { version: VERSION, program: "brunt test".into(), now }).unwrap();
+    while stream.wait(PATIENCE).unwrap() != StreamState::Closed {
+        while let Some(message) = stream.take().unwrap() {
+            match message {
+                ToHost::AskClock { round } => {
+                    let Nanos(wall_ns) = clock();
+                    let answer = FromHost::Clock { round, heard: clock(), wall_ns, answered: clock() };
+                    stream.send(&answer).unwrap();
+                }
+                message if !other(message.clone(), &mut stream) => return,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whatever becomes of later runs, no experiment begins with a host that is not there.
+#[test]
+fn a_host_that_is_lost_while_targets_are_opened_is_an_error() {
+    let host = Served::start(AllowList::everything());
+    let (_folder, tls, controller) = certificates();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let gone = place(listener.local_addr().unwrap().port(), controller);
+    let leave_when_asked_for_a_run = |message, _: &mut MessageStream| !matches!(message, ToHost::Prepare(_));
+    let agent = std::thread::spawn(move || answer_by_hand(&listener, &tls, leave_when_asked_for_a_run));
+    let load = load(&[("a", &host.place), ("b", &gone)], 1, true);
+    let error = open(&load).unwrap_err().to_string();
+    assert!(error.contains("host b") && error.contains("connection ended"), "{error}");
+    agent.join().unwrap();
+}
+
+/// A fault that does not show in time is not forgotten: it is taken back, or said to be left.
+#[test]
+fn a_fault_that_does_not_show_is_taken_back() {
+    let proof = || Proof { at: Nanos(1), seen: Nanos(2), what: String::new(), value: None };
+    let failed = |fault, kind| FromHost::FaultFailed { fault, kind, what: "x".into() };
+    let check = |answer: Box<dyn Fn(u32) -> FromHost + Send>, taken_back: bool, words: &str| {
+        let (_folder, tls, controller) = certificates();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let place = place(listener.local_addr().unwrap().port(), controller);
+        let say = move |message, stream: &mut MessageStream| {
+            if let ToHost::RemoveFault { fault } = message {
+                stream.send(&answer(fault)).unwrap();
+            }
+            true
+        };
+        let agent = std::thread::spawn(move || answer_by_hand(&listener, &tls, say));
+        let places = BTreeMap::from([("a".to_string(), place)]);
+        let fleet = Fleet::new("brunt test".into(), places, false, PATIENCE);
+        assert!(fleet.connect(&["a".into()], Lane::default(), &AtomicBool::new(false)).unwrap());
+        let what = HostFault::Memory { bytes: 1 };
+        let slow = fleet.put_fault_within("a", what, Duration::from_millis(50)).unwrap_err();
+        assert!(slow.to_string().contains(words), "{slow}");
+        let FaultEnd::Slow { left: Some(left), .. } = slow else { panic!("{slow}") };
+        assert_eq!(left.is_ok(), taken_back, "{left:?}");
+        drop(fleet);
+        agent.join().unwrap();
+    };
+    check(Box::new(move |fault| FromHost::FaultRemoved { fault, proof: proof() }), true, "it was taken back");
+    check(Box::new(move |fault| failed(fault, HostFaultFailure::Refused)), true, "it was taken back");
+    check(Box::new(move |fault| failed(fault, HostFaultFailure::NotGone)), false, "it may still come");
+}
+
+/// Of a fault that is not there nothing is asked: nobody waits for an answer that does not come.
+#[test]
+fn a_fault_that_has_failed_is_not_removed() {
+    let host = Served::start(AllowList::only([], &[]).unwrap());
+    let places = BTreeMap::from([("a".to_string(), host.place.clone())]);
+    let fleet = Fleet::new("brunt test".into(), places, false, PATIENCE);
+    assert!(fleet.connect(&["a".into()], Lane::default(), &AtomicBool::new(false)).unwrap());
+    let refused = fleet.put_fault("a", HostFault::Memory { bytes: 1 }).unwrap_err();
+    assert!(matches!(refused, FaultEnd::Failed { kind: HostFaultFailure::NotAllowed, .. }), "{refused}");
+    let failed = fleet.remove_fault("a", 0).unwrap_err().to_string();
+    assert!(failed.contains("had failed before"), "{failed}");
+    let no_bridge = fleet.bridge_report("a").unwrap_err().to_string();
+    assert_eq!(no_bridge, "host a: its bridge has ended: an interface is gone, or was taken down");
+}
+
+/// A host that does not get ready holds nobody up: neither who stops the experiment, nor for longer than the limit.
+#[test]
+fn opening_ends_with_its_limit_and_when_stopped() {
+    let host = Served::start(AllowList::everything());
+    let load = load(&[("a", &host.place)], 2, false);
+    let stopped = load.open(&LoadTarget::default(), &AtomicBool::new(true));
+    assert!(matches!(stopped, Err(LoadError::Interrupted)), "{stopped:?}");
+    let late = load.open_within(Duration::ZERO, &AtomicBool::new(false)).unwrap_err().to_string();
+    assert!(late.contains("no answer from a within 0ns"), "{late}");
+    assert_eq!(open(&load).unwrap(), Vec::<String>::new(), "and the host is there for the next");
+}
+
+/// Nobody who stops an experiment waits for hosts that are not reached: here, one that never greets.
+#[test]
+fn connecting_ends_when_stopped() {
+    let (_folder, _, controller) = certificates();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mute = place(listener.local_addr().unwrap().port(), controller);
+    let stopped = load(&[("a", &mute)], 1, false).open(&LoadTarget::default(), &AtomicBool::new(true));
+    assert!(matches!(stopped, Err(LoadError::Interrupted)), "{stopped:?}");
+}
+
+/// A run of which nothing is left, because its thread is gone, is released like any other.
+#[test]
+fn a_run_without_a_thread_is_released() {
+    let host = Served::start(AllowList::everything());
+    let reach = Reach {
+        program: "brunt test".into(),
+        places: BTreeMap::new(),
+        goes_on: false,
+        silence_max: PATIENCE,
+        lab: std::sync::OnceLock::new(),
+    };
+    let mut host = RemoteHost::connect(&host.place.address, &reach.options(&host.place).unwrap()).unwrap();
+    let assignment = Assignment {
+        run: 1,
+        seed: 1,
+        first_worker: 0,
+        workers_of_all: 1,
+        kind: "block".into(),
+        load: "stop = { requests = 1 }".into(),
+        member: String::new(),
+        step: LoadStep::Run,
+        target: Secret("panics:x".into()),
+        overwrite: false,
+        journals: false,
+        joined: Vec::new(),
+    };
+    let kinds = vec![OpKind::Read];
+    let part = HostPart { workers: 1, first_worker: 0, kinds, records: false, journals: false };
+    host.prepare(assignment, part).unwrap();
+    let until = || Clock::Monotonic.now().after(PATIENCE);
+    let panicked = host.hear(until()).unwrap_err().to_string();
+    assert!(panicked.contains("thread panicked"), "{panicked}");
+    host.release().unwrap();
+    assert_eq!(host.hear(until()).unwrap(), Some(HostNews::Released));
+}
+
+/// Its agent answers for its clock as before: only the run's thread is gone.
+#[test]
+fn a_panic_of_a_run_is_reported() {
+    let host = Served::start(AllowList::everything());
+    let error = open(&load_of("panics:x", &[("a", &host.place)], 1, false)).unwrap_err().to_string();
+    assert!(error.contains("host a") && error.contains("thread panicked"), "{error}");
+}

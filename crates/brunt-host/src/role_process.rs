@@ -1,0 +1,387 @@
+//! The process behind a role (a target or a sink): started, its output read, driven by lines, ended. The experiment has one
+//! for each role that it starts itself, and an agent for each that it starts for a controller.
+//!
+//! The rule: neither side ever waits forever for the other: all output is read, and bounded.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use brunt_core::{Clock, Nanos};
+use brunt_lab::faults::kill_below;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::lines::keep_lines;
+
+/// A role that does not listen after this is given up: a large memory LUN takes a moment, and so does a program
+/// that comes from a slow disk.
+pub(crate) const START_TIME: Duration = Duration::from_secs(60);
+/// A role has so long to end when it is asked to; then it is killed.
+pub(crate) const END_TIME: Duration = Duration::from_secs(5);
+/// How often that is looked at.
+const END_LOOK: Duration = Duration::from_millis(5);
+/// A longer line of its standard output is no answer.
+const ANSWER_BYTES_MAX: usize = 1 << 16;
+
+/// How a process plays a role.
+#[derive(Clone, Copy, Debug)]
+pub struct RoleManner {
+    /// It only keeps others, who play the role ([`brunt_lab::service`]).
+    pub keeps: bool,
+    /// One that does not listen after this is given up.
+    pub start_time: Duration,
+    /// It has so long to end when it is asked to; then it is killed.
+    pub end_time: Duration,
+}
+
+impl Default for RoleManner {
+    /// It plays the role itself.
+    fn default() -> RoleManner {
+        RoleManner { keeps: false, start_time: START_TIME, end_time: END_TIME }
+    }
+}
+
+/// Makes the command of a role that listens on this port (0: one that is free), on whatever host.
+pub type MakeRole = Box<dyn Fn(u16) -> io::Result<Command> + Send + Sync>;
+
+/// Why a role does not play.
+#[derive(Debug, thiserror::Error)]
+pub enum RoleFailure {
+    /// It could not be started or signalled.
+    #[error("cannot {what}: {source}")]
+    Os {
+        /// "be started", for example.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// It ended before it listened, or did not listen in time.
+    #[error("{what}{}", last_words(.lines))]
+    Start {
+        /// What it did instead.
+        what: String,
+        /// What it said last on its standard error.
+        lines: Vec<String>,
+    },
+}
+
+/// What a role said last, behind how it ended.
+pub fn last_words(lines: &[String]) -> String {
+    if lines.is_empty() { ", without output".to_string() } else { format!(": {}", lines.join("; ")) }
+}
+
+/// How a role ended that nobody had ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoleDeath {
+    /// As wait(2) gives it.
+    pub status: ExitStatus,
+    /// When its output ended.
+    pub at: Option<Nanos>,
+    /// Bytes that are available now, if the kernel killed processes for want of memory while it lived.
+    pub starved: Option<u64>,
+}
+
+/// A process that plays a role. Dropping it ends it.
+pub struct RoleProcess {
+    make: MakeRole,
+    manner: RoleManner,
+    address: SocketAddr,
+    process: Mutex<Process>,
+    control: Mutex<ControlLine>,
+    lines: Arc<Mutex<VecDeque<String>>>,
+}
+
+/// The process as it is now.
+struct Process {
+    child: Child,
+    /// See [`RoleManner::keeps`].
+    keeps: bool,
+    /// Somebody ended it on purpose, and has not started it again.
+    ended: bool,
+    frozen: bool,
+    /// Reads what it says, until it closes its ends.
+    readers: Vec<JoinHandle<()>>,
+    /// Since when it has closed its standard output: since its death.
+    silent_since: Arc<OnceLock<Nanos>>,
+    /// What the kernel had counted when it started, see [`starved_processes`].
+    starved_before: u64,
+}
+
+/// Where a role takes orders, and what it says on its standard output after its first line. Apart from the
+/// process, which has to be thawed while somebody waits for an answer.
+struct ControlLine {
+    orders: Option<ChildStdin>,
+    answers: Receiver<String>,
+}
+
+impl RoleProcess {
+    /// Starts it on a port that is free, and waits until it says where it listens, on its first line.
+    ///
+    /// # Errors
+    /// It does not start; the text has what it said.
+    pub fn start(make: MakeRole) -> Result<RoleProcess, RoleFailure> {
+        RoleProcess::start_in(make, RoleManner::default())
+    }
+
+    /// The same, of one that gets its own times or keeps others.
+    ///
+    /// # Errors
+    /// It does not start; the text has what it said.
+    pub fn start_in(make: MakeRole, manner: RoleManner) -> Result<RoleProcess, RoleFailure> {
+        let lines = Arc::default();
+        let (process, control, address) = launch(&make, manner, 0, &lines)?;
+        let (process, control) = (Mutex::new(process), Mutex::new(control));
+        Ok(RoleProcess { make, manner, address, process, control, lines })
+    }
+
+    /// Where it listens; the same after a restart.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process, which a restart changes.
+    pub fn pid(&self) -> u32 {
+        self.process().child.id()
+    }
+
+    /// The last that it said on its standard error, oldest first.
+    pub fn log(&self) -> Vec<String> {
+        lock(&self.lines).iter().cloned().collect()
+    }
+
+    /// How it died, if it did and nobody had ended it.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn death(&self) -> io::Result<Option<RoleDeath>> {
+        let mut process = self.process();
+        if process.ended {
+            return Ok(None);
+        }
+        let Some(status) = process.child.try_wait()? else { return Ok(None) };
+        process.readers.drain(..).for_each(|reader| drop(reader.join()));
+        let starved =
+            (starved_processes() > process.starved_before).then(brunt_lab::available_memory).flatten();
+        Ok(Some(RoleDeath { status, at: process.silent_since.get().copied(), starved }))
+    }
+
+    /// Stops it where it is, or lets it go on.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn freeze(&self, frozen: bool) -> io::Result<()> {
+        let mut process = self.process();
+        let gone = || io::Error::new(io::ErrorKind::NotFound, "it was stopped");
+        let pid = pid_of(&process.child).filter(|_| !process.ended).ok_or_else(gone)?;
+        kill_process(pid, if frozen { Signal::STOP } else { Signal::CONT })?;
+        process.frozen = frozen;
+        Ok(())
+    }
+
+    /// Whether it is frozen.
+    pub fn is_frozen(&self) -> bool {
+        self.process().frozen
+    }
+
+    /// Kills it, as a power failure would. Nothing is wrong when it is gone already.
+    pub fn kill(&self) {
+        self.process().end();
+    }
+
+    /// Starts it again where it listened before.
+    ///
+    /// # Errors
+    /// It does not start; the text has what it said.
+    pub fn restart(&self) -> Result<(), RoleFailure> {
+        let mut process = self.process();
+        process.end();
+        let (next, control, _) = launch(&self.make, self.manner, self.address.port(), &self.lines)?;
+        *process = next;
+        *lock(&self.control) = control;
+        Ok(())
+    }
+
+    /// Asks it to end, and waits; kills it when it takes too long.
+    pub fn stop(&self) {
+        let mut process = self.process();
+        if !process.ended && matches!(process.child.try_wait(), Ok(None)) {
+            if let Some(pid) = pid_of(&process.child) {
+                let _ = kill_process(pid, Signal::TERM);
+                // A frozen process takes no signal but this one and SIGKILL.
+                let _ = kill_process(pid, Signal::CONT);
+            }
+            let begin = Instant::now();
+            while begin.elapsed() < self.manner.end_time && matches!(process.child.try_wait(), Ok(None)) {
+                std::thread::sleep(END_LOOK);
+            }
+        }
+        process.end();
+    }
+
+    /// Where it takes orders. Others wait for it, a restart too, until this is dropped.
+    pub fn line(&self) -> RoleLine<'_> {
+        RoleLine(lock(&self.control))
+    }
+
+    fn process(&self) -> MutexGuard<'_, Process> {
+        lock(&self.process)
+    }
+}
+
+impl Drop for RoleProcess {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Orders for a role, and what it answers.
+pub struct RoleLine<'a>(MutexGuard<'a, ControlLine>);
+
+impl RoleLine<'_> {
+    /// Gives it a line. What came before for others is forgotten.
+    ///
+    /// # Errors
+    /// It is gone, or takes none.
+    pub fn say(&mut self, line: &[u8]) -> io::Result<()> {
+        // What came too late for an earlier order answers nobody.
+        while self.0.answers.try_recv().is_ok() {}
+        let orders = self.0.orders.as_mut().ok_or_else(|| io::Error::other("it accepts no commands"))?;
+        orders.write_all(line)
+    }
+
+    /// The next line that it says.
+    ///
+    /// # Errors
+    /// There is none in this time, or there will be none any more.
+    pub fn hear(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError> {
+        self.0.answers.recv_timeout(at_most)
+    }
+}
+
+impl Process {
+    /// Kills it if it still runs, and waits for all that it said.
+    fn end(&mut self) {
+        self.ended = true;
+        self.frozen = false;
+        // Until it has been waited for, the number is its own.
+        if self.keeps && matches!(self.child.try_wait(), Ok(None)) {
+            kill_below(self.child.id());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.readers.drain(..).for_each(|reader| drop(reader.join()));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn pid_of(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+}
+
+/// Starts the process of a role, and waits until it says where it listens.
+fn launch(
+    make: &MakeRole,
+    manner: RoleManner,
+    port: u16,
+    lines: &Arc<Mutex<VecDeque<String>>>,
+) -> Result<(Process, ControlLine, SocketAddr), RoleFailure> {
+    let mut command =
+        make(port).map_err(|source| RoleFailure::Os { what: "be placed on its host", source })?;
+    command
+        .args(["--parent", &std::process::id().to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // Ctrl-C is for the experiment, which ends its roles when it has no more use for them.
+        .process_group(0);
+    let starved_before = starved_processes();
+    let mut child = spawn(command).map_err(|source| RoleFailure::Os { what: "be started", source })?;
+    lock(lines).clear();
+    let stderr = child.stderr.take().expect("piped");
+    let kept = Arc::clone(lines);
+    let mut readers = vec![std::thread::spawn(move || keep_lines(BufReader::new(stderr), &kept))];
+    let (sender, first) = channel();
+    let stdout = child.stdout.take().expect("piped");
+    let silent_since = Arc::new(OnceLock::new());
+    let silent = Arc::clone(&silent_since);
+    readers.push(std::thread::spawn(move || {
+        tell_lines(BufReader::new(stdout), &sender);
+        let _ = silent.set(Clock::Monotonic.now());
+    }));
+    let orders = child.stdin.take();
+    let RoleManner { keeps, start_time, .. } = manner;
+    let (ended, frozen) = (false, false);
+    let process = Process { child, keeps, ended, frozen, readers, silent_since, starved_before };
+    let fail = |mut process: Process, what: String| {
+        process.end();
+        let lines = lock(lines).iter().cloned().collect();
+        Err(RoleFailure::Start { what, lines })
+    };
+    let line = match first.recv_timeout(start_time) {
+        Ok(line) => line,
+        Err(RecvTimeoutError::Timeout) => {
+            return fail(process, format!("it did not listen within {start_time:?}"));
+        }
+        Err(RecvTimeoutError::Disconnected) => {
+            let what = if keeps { "it did not start" } else { "it ended before it listened" };
+            return fail(process, what.to_string());
+        }
+    };
+    match line.trim().parse() {
+        Ok(address) => Ok((process, ControlLine { orders, answers: first }, address)),
+        Err(_) => fail(process, format!("its first line is not an address: '{}'", line.trim())),
+    }
+}
+
+/// Sends every whole line, and reads on until the end, so that the role never waits for us.
+fn tell_lines(mut stdout: impl BufRead, sender: &Sender<String>) {
+    let mut line = Vec::new();
+    while let Ok(count) = stdout.by_ref().take(ANSWER_BYTES_MAX as u64).read_until(b'\n', &mut line) {
+        if count == 0 {
+            return;
+        }
+        if line.ends_with(b"\n") {
+            let _ = sender.send(String::from_utf8_lossy(&line).into_owned());
+        }
+        line.clear();
+    }
+}
+
+/// How many processes the kernel has killed for want of memory since the machine started.
+fn starved_processes() -> u64 {
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Starts processes from one thread that lives as long as this program: the kernel ends a role (PR_SET_PDEATHSIG)
+/// with the *thread* that started it, and the thread of a fault or of a conversation is gone before.
+static SPAWNER: LazyLock<Mutex<Sender<Birth>>> = LazyLock::new(|| {
+    let (sender, orders): (_, Receiver<Birth>) = channel();
+    let work = move || {
+        for (mut command, answer) in orders {
+            let _ = answer.send(command.spawn());
+        }
+    };
+    // When there is no thread to be had, the receiver is dropped and every order fails.
+    let _ = std::thread::Builder::new().name("roles".into()).spawn(work);
+    Mutex::new(sender)
+});
+
+type Birth = (Command, Sender<io::Result<Child>>);
+
+fn spawn(command: Command) -> io::Result<Child> {
+    let (sender, answer) = channel();
+    let failed = || io::Error::other("the thread that starts processes is gone");
+    lock(&SPAWNER).send((command, sender)).map_err(|_| failed())?;
+    answer.recv().map_err(|_| failed())?
+}

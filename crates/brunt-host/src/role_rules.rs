@@ -1,0 +1,112 @@
+//! What an agent may say of the roles that its controller had it start, and when.
+//!
+//! The rule: a role is spoken of from its start to its end, listens where it was asked to, and its texts move no cursor.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use brunt_result::message::{RoleEnd, RoleNews, RoleOrder};
+use serde_json::Value;
+
+use crate::session::{SessionError, plain, plain_list, plain_proof};
+
+/// Longest line of a role that is passed on.
+const LINE_BYTES_MAX: usize = 1 << 16;
+
+/// The roles of a host.
+#[derive(Debug, Default)]
+pub(crate) struct RoleRules {
+    /// Where each was asked to listen.
+    roles: BTreeMap<u32, IpAddr>,
+}
+
+impl RoleRules {
+    /// This is asked of a role.
+    ///
+    /// # Panics
+    /// When one of this number is there already.
+    pub fn ask(&mut self, role: u32, order: &RoleOrder) {
+        if let RoleOrder::Start(wish) = order {
+            assert!(self.roles.insert(role, wish.address).is_none(), "each role has its own number");
+        }
+    }
+
+    /// Takes news of a role.
+    ///
+    /// # Errors
+    /// Nobody asked for it, or it listens elsewhere.
+    pub fn take(&mut self, role: u32, news: RoleNews) -> Result<RoleNews, SessionError> {
+        let asked = *self.roles.get(&role).ok_or(SessionError::Unasked("news of a role"))?;
+        if news.is_last() {
+            self.roles.remove(&role);
+        }
+        Ok(match news {
+            RoleNews::Listens { address, .. } if address.ip() != asked => {
+                return Err(SessionError::Unasked("an address of a role"));
+            }
+            RoleNews::Refused { kind, what } => RoleNews::Refused { kind, what: plain(&what) },
+            RoleNews::Said(line) => RoleNews::Said(plain_line(&line)),
+            RoleNews::Away(proof) => RoleNews::Away(plain_proof(proof)),
+            RoleNews::Back { proof, pid } => RoleNews::Back { proof: plain_proof(proof), pid },
+            RoleNews::NotDone { kind, what } => RoleNews::NotDone { kind, what: plain(&what) },
+            RoleNews::Died(end) => RoleNews::Died(RoleEnd { lines: plain_list(&end.lines), ..end }),
+            news @ (RoleNews::Listens { .. } | RoleNews::Lives | RoleNews::Stopped) => news,
+        })
+    }
+}
+
+/// A role's line: JSON whose texts may be shown, or nothing.
+fn plain_line(line: &str) -> String {
+    let value = (line.len() <= LINE_BYTES_MAX).then(|| serde_json::from_str::<Value>(line).ok()).flatten();
+    value.map(plain_value).map_or_else(String::new, |value| value.to_string())
+}
+
+fn plain_value(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(plain(&text)),
+        Value::Array(values) => Value::Array(values.into_iter().map(plain_value).collect()),
+        Value::Object(fields) => {
+            Value::Object(fields.into_iter().map(|(key, value)| (plain(&key), plain_value(value))).collect())
+        }
+        value => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_result::message::{FailureKind, HostRole};
+
+    fn start(address: &str) -> RoleOrder {
+        RoleOrder::Start(Box::new(HostRole {
+            name: "disk".into(),
+            serve: serde_json::json!("memory:1MiB"),
+            address: address.parse().unwrap(),
+            congestion: None,
+            login: None,
+        }))
+    }
+
+    #[test]
+    fn a_role_is_heard_from_its_start_to_its_end() {
+        let mut rules = RoleRules::default();
+        assert!(rules.take(1, RoleNews::Lives).is_err(), "nobody asked for it");
+        rules.ask(1, &start("10.0.0.9"));
+        rules.ask(1, &RoleOrder::Look);
+        let listens = |address: &str| RoleNews::Listens { address: address.parse().unwrap(), pid: 7 };
+        let said = rules.take(1, listens("10.0.0.8:3260")).unwrap_err().to_string();
+        assert!(said.contains("an address of a role"), "{said}");
+        assert_eq!(rules.take(1, listens("10.0.0.9:1")).unwrap(), listens("10.0.0.9:1"));
+        let line = "{\"answer\":\"refused\",\"why\":\"a\\u001b[2Jb\"}\n";
+        let RoleNews::Said(line) = rules.take(1, RoleNews::Said(line.into())).unwrap() else { panic!() };
+        assert_eq!(line, "{\"answer\":\"refused\",\"why\":\"a[2Jb\"}");
+        assert_eq!(rules.take(1, RoleNews::Said("no JSON\x1b".into())).unwrap(), RoleNews::Said("".into()));
+        rules.take(1, RoleNews::Stopped).unwrap();
+        assert!(rules.take(1, RoleNews::Lives).is_err(), "it has ended");
+        rules.ask(2, &start("::1"));
+        let refused = RoleNews::Refused { kind: FailureKind::NotAllowed, what: "no\x1b".into() };
+        let RoleNews::Refused { what, .. } = rules.take(2, refused).unwrap() else { panic!() };
+        assert_eq!(what, "no");
+        assert!(rules.take(2, RoleNews::Lives).is_err(), "it was never there");
+    }
+}

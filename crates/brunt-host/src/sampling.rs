@@ -1,0 +1,315 @@
+//! Samples an agent's host for its controller, on a thread of its own: reading all counters of a busy machine takes many
+//! milliseconds, in which nobody would answer for the clock.
+//!
+//! The rule: samples go behind everything else that is said ([`MessageStream::send_later`]); those that a slow controller does not
+//! read are dropped and counted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+
+use brunt_core::cost::ResourceUsage;
+use brunt_core::{Clock, Nanos};
+use brunt_probe::{Probes, SampleRound, Schedule, Watch, Watching};
+use brunt_result::event::{ClockName, Envelope, Event, Sample};
+use brunt_result::message::{FromHost, SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
+
+use crate::clock::moved;
+use crate::stream::{MessageStream, StreamError};
+
+/// With more than this waiting to be sent, samples are dropped: seconds of samples of a large host.
+const SAMPLES_BACKLOG_BYTES: usize = 1 << 20;
+/// Samples that wait for the conversation's thread, which takes them many times a second; then the prober waits.
+const SAMPLES_MAX: usize = 16;
+
+/// How the agent names and shifts its times.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentClock {
+    /// As it greeted with.
+    pub name: ClockName,
+    /// Added to all times.
+    pub shift_ns: i64,
+}
+
+/// Told to the thread.
+enum ProberOrder {
+    /// Samples are due then, on the clock of this machine, and in intervals from there.
+    BeginAgain(Nanos),
+    /// Take a last sample, and say what all of them came to.
+    Finish,
+}
+
+/// Samples the host. Dropping it ends that.
+pub(crate) struct AgentProber {
+    orders: Sender<ProberOrder>,
+    news: Receiver<FromHost>,
+    /// What the thread samples.
+    watch: Watch,
+    host: String,
+    /// Roles by number: their process now.
+    roles: BTreeMap<u32, (u32, Watching)>,
+    /// Samples that a slow controller did not read.
+    dropped: u64,
+    /// As last told.
+    told: u64,
+}
+
+impl AgentProber {
+    /// The first reading is the begin of the first sample.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn start(probes: &Probes, host: &str, of: AgentClock) -> std::io::Result<AgentProber> {
+        let (orders, told) = channel();
+        let (sender, news) = sync_channel(SAMPLES_MAX);
+        let watch = Watch::default();
+        let (probes, watched, of_host) = (probes.clone(), watch.clone(), host.to_string());
+        let work = move || Probing::start(&probes, &watched, &of_host, of, sender).work(&told);
+        std::thread::Builder::new().name("prober".into()).spawn(work)?;
+        let (host, roles) = (host.to_string(), BTreeMap::new());
+        Ok(AgentProber { orders, news, watch, host, roles, dropped: 0, told: 0 })
+    }
+
+    /// Has the process of a role sampled from now on, instead of the one that it had before.
+    pub fn watch_role(&mut self, role: u32, name: &str, pid: u32) {
+        if self.roles.get(&role).is_none_or(|(known, _)| *known != pid) {
+            self.roles.insert(role, (pid, self.watch.process(&self.host, name, pid)));
+        }
+    }
+
+    /// The role has ended.
+    pub fn forget_role(&mut self, role: u32) {
+        self.roles.remove(&role);
+    }
+
+    /// Samples are due then, on the clock of this machine, and in intervals from there.
+    pub fn begin_again(&self, first: Nanos) {
+        let _ = self.orders.send(ProberOrder::BeginAgain(first));
+    }
+
+    /// Has a last sample taken; [`FromHost::Watched`] is the last of its news.
+    pub fn finish(&self) {
+        let _ = self.orders.send(ProberOrder::Finish);
+    }
+
+    /// Sends what there is since the last look; whether nothing follows.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub fn pass_on(&mut self, stream: &mut MessageStream) -> Result<bool, StreamError> {
+        while let Ok(mut news) = self.news.try_recv() {
+            let is_full = stream.later_backlog() > SAMPLES_BACKLOG_BYTES;
+            match &mut news {
+                FromHost::Event(_) if is_full => {
+                    self.dropped += 1;
+                    continue;
+                }
+                FromHost::Watched(report) => report.dropped = self.dropped,
+                _ => {}
+            }
+            stream.send_later(&news)?;
+            if let FromHost::Watched(_) = news {
+                return Ok(true);
+            }
+        }
+        if self.told != self.dropped && stream.later_backlog() <= SAMPLES_BACKLOG_BYTES {
+            self.told = self.dropped;
+            stream.send_later(&FromHost::Counter { name: SAMPLES_DROPPED.into(), value: self.dropped })?;
+        }
+        Ok(false)
+    }
+}
+
+/// What the thread works with.
+struct Probing {
+    round: SampleRound,
+    _watching: [Watching; 2],
+    schedule: Schedule,
+    clock: Clock,
+    of: AgentClock,
+    /// Waits for room in there: samples that are due meanwhile are missed, and counted.
+    news: SyncSender<FromHost>,
+    begin: Nanos,
+    samples: u64,
+    /// Samples missed, as last told.
+    told: u64,
+    cpu_nanos: u64,
+}
+
+/// Nobody hears what is said.
+struct Unheard;
+
+impl Probing {
+    fn start(
+        probes: &Probes,
+        watch: &Watch,
+        host: &str,
+        of: AgentClock,
+        news: SyncSender<FromHost>,
+    ) -> Probing {
+        let clock = Clock::Monotonic;
+        let watching = [watch.machine(host), watch.process(host, "agent", std::process::id())];
+        let mut round = SampleRound::new(probes, watch, host);
+        let begin = clock.now();
+        round.sample(&clock, drop);
+        let interval = probes.interval.0;
+        let schedule = Schedule::new(begin.after(interval), interval);
+        let (samples, told, cpu_nanos) = (0, 0, 0);
+        Probing { round, _watching: watching, schedule, clock, of, news, begin, samples, told, cpu_nanos }
+    }
+
+    /// Samples until it is told to end, or nobody hears it.
+    fn work(mut self, orders: &Receiver<ProberOrder>) {
+        // What there is to say of missing figures is known from the first reading on.
+        let mut heard = self.tell_notes();
+        while heard.is_ok() {
+            let left = self.schedule.due().since(self.clock.now());
+            heard = match orders.recv_timeout(left) {
+                Ok(ProberOrder::BeginAgain(first)) => {
+                    self.schedule.begin_again(first);
+                    Ok(())
+                }
+                Ok(ProberOrder::Finish) => return drop(self.finish()),
+                Err(RecvTimeoutError::Timeout) => self.sample_if_due(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+        }
+    }
+
+    fn say(&self, news: FromHost) -> Result<(), Unheard> {
+        self.news.send(news).map_err(|_| Unheard)
+    }
+
+    fn sample_if_due(&mut self) -> Result<(), Unheard> {
+        let now = self.clock.now();
+        if now < self.schedule.due() {
+            return Ok(());
+        }
+        self.schedule.taken(now);
+        self.sample()
+    }
+
+    /// Takes a last sample, and says what all of them came to.
+    fn finish(mut self) -> Result<(), Unheard> {
+        // Somebody who was away until now has missed some.
+        let now = self.clock.now();
+        if now >= self.schedule.due() {
+            self.schedule.taken(now);
+        }
+        self.sample()?;
+        self.round.last_notes().into_iter().try_for_each(|note| self.say(FromHost::WatchNote(note)))?;
+        let misreadings = self.round.misreadings();
+        self.say(FromHost::Watched(WatchReport {
+            samples: self.samples,
+            late: self.schedule.late,
+            missed: self.schedule.missed,
+            // Known to whoever sends them.
+            dropped: 0,
+            resets: misreadings.resets,
+            unreadable: misreadings.unreadable,
+            cpu_nanos: self.cpu_nanos,
+            elapsed_nanos: self.clock.now().0.saturating_sub(self.begin.0),
+        }))
+    }
+
+    fn sample(&mut self) -> Result<(), Unheard> {
+        let before = ResourceUsage::of_thread();
+        // One sample of all subjects: they are of one host and of the same time.
+        let mut together: Option<Sample> = None;
+        self.round.sample(&self.clock, |mut sample| match &mut together {
+            Some(all) => all.values.append(&mut sample.values),
+            None => together = Some(sample),
+        });
+        if let Some(sample) = together {
+            self.samples += 1;
+            let shifted = |at| moved(at, self.of.shift_ns);
+            let sample = Sample { start: shifted(sample.start), end: shifted(sample.end), ..sample };
+            let envelope = Envelope::new(self.of.name.clone(), Event::Sample(Arc::new(sample)));
+            self.say(FromHost::Event(Box::new(envelope)))?;
+        }
+        let cpu = ResourceUsage::of_thread().since(before).cpu().as_nanos();
+        self.cpu_nanos += u64::try_from(cpu).unwrap_or(u64::MAX);
+        let missed = self.schedule.missed;
+        if std::mem::replace(&mut self.told, missed) != missed {
+            self.say(FromHost::Counter { name: SAMPLES_MISSED.into(), value: missed })?;
+        }
+        self.tell_notes()
+    }
+
+    /// Says what there is to say of missing figures.
+    fn tell_notes(&mut self) -> Result<(), Unheard> {
+        self.round.take_notes().into_iter().try_for_each(|note| self.say(FromHost::WatchNote(note)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn prober() -> AgentProber {
+        let probes =
+            Probes { interval: "10ms".parse().unwrap(), only: vec!["memory".into()], ..Probes::default() };
+        let of = AgentClock { name: ClockName("a".into()), shift_ns: 0 };
+        AgentProber::start(&probes, "a", of).unwrap()
+    }
+
+    fn pair() -> (MessageStream, MessageStream) {
+        let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
+        (MessageStream::new(from.0, to.1), MessageStream::new(to.0, from.1))
+    }
+
+    /// All that it says to the end, with a controller that reads, or reads only then.
+    fn heard(
+        prober: &mut AgentProber,
+        agent: &mut MessageStream,
+        controller: &mut MessageStream,
+    ) -> Vec<FromHost> {
+        let mut heard: Vec<FromHost> = Vec::new();
+        while !matches!(heard.last(), Some(FromHost::Watched(_))) {
+            prober.pass_on(agent).unwrap();
+            agent.wait(Duration::from_millis(1)).unwrap();
+            controller.wait(Duration::from_millis(1)).unwrap();
+            heard.extend(std::iter::from_fn(|| controller.take::<FromHost>().unwrap()));
+        }
+        heard
+    }
+
+    fn report(heard: &[FromHost]) -> WatchReport {
+        let Some(FromHost::Watched(report)) = heard.last() else { panic!("{heard:?}") };
+        *report
+    }
+
+    /// Samples that an agent had no time for until it was told to end are missed, and counted.
+    #[test]
+    fn samples_that_were_due_before_the_end_are_missed() {
+        let (mut agent, mut controller) = pair();
+        let mut prober = prober();
+        prober.begin_again(Nanos(Clock::Monotonic.now().0 - 1_000_000_000));
+        prober.finish();
+        let report = report(&heard(&mut prober, &mut agent, &mut controller));
+        assert!(report.missed >= 99, "{report:?}");
+    }
+
+    /// A controller that reads nothing for long gets those samples that were kept for it, in their order, and each of the others
+    /// is counted as dropped or missed.
+    #[test]
+    fn samples_that_nobody_reads_are_counted() {
+        let (mut agent, mut controller) = pair();
+        let mut prober = prober();
+        // Long texts stand for samples of minutes: one that is sent, and one that waits.
+        let long = FromHost::Note("x".repeat(SAMPLES_BACKLOG_BYTES));
+        (0..2).for_each(|_| agent.send_later(&long).unwrap());
+        while prober.dropped < 3 {
+            prober.pass_on(&mut agent).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        prober.finish();
+        let heard = heard(&mut prober, &mut agent, &mut controller);
+        let report = report(&heard);
+        let came = heard.iter().filter(|one| matches!(one, FromHost::Event(_))).count() as u64;
+        assert!(report.dropped >= 3 && came + report.dropped == report.samples, "{came} of {report:?}");
+        assert_eq!(heard[..2], [long.clone(), long]);
+    }
+}

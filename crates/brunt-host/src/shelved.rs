@@ -1,0 +1,55 @@
+//! The journals of a run's workers, as an agent hands them to its controller after the run. Used by [`crate::work`].
+//!
+//! The rule: in the order of workers, each from its begin to its end as it was when it was offered.
+
+use std::io;
+
+use brunt_load::block::shelf::JournalShelf;
+use brunt_result::message::JOURNAL_BYTES_MAX;
+
+/// Journals of workers that have ended.
+#[derive(Debug)]
+pub(crate) struct ShelvedJournals {
+    shelf: JournalShelf,
+    /// Numbers among all of the workers.
+    workers: Vec<u32>,
+    lengths: Vec<u64>,
+    /// The worker that is read, from the first here on, and where.
+    at: (usize, u64),
+}
+
+impl ShelvedJournals {
+    /// Of this shelf.
+    ///
+    /// # Errors
+    /// A journal cannot be looked at.
+    pub fn new(shelf: JournalShelf) -> io::Result<ShelvedJournals> {
+        let (workers, lengths) = shelf.lengths()?.into_iter().unzip();
+        Ok(ShelvedJournals { shelf, workers, lengths, at: (0, 0) })
+    }
+
+    /// How long they are, by worker.
+    pub fn lengths(&self) -> &[u64] {
+        &self.lengths
+    }
+
+    /// The next part: whose, counted from the first worker here; `None` when all was taken.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn take(&mut self) -> io::Result<Option<(u32, Vec<u8>)>> {
+        let (index, offset) = self.at;
+        let Some(length) = self.lengths.get(index) else { return Ok(None) };
+        let count = (length - offset).min(JOURNAL_BYTES_MAX as u64);
+        let mut bytes = vec![0; count as usize];
+        self.shelf.read(self.workers[index], offset, &mut bytes)?;
+        let next = offset + count;
+        self.at = if next == *length { (index + 1, 0) } else { (index, next) };
+        Ok(Some((index as u32, bytes)))
+    }
+
+    /// Whether all was taken.
+    pub fn is_over(&self) -> bool {
+        self.at.0 == self.lengths.len()
+    }
+}

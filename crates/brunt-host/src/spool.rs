@@ -1,0 +1,205 @@
+//! The record of single requests that an agent keeps while a run goes on: in a file without a name, which is gone with the
+//! agent, whatever ends it. Filled by [`crate::work`], and emptied when the controller asks for it after the run.
+//!
+//! The rule: what cannot be kept is counted, and the run goes on.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brunt_core::Nanos;
+use brunt_result::message::RecordEnd;
+use brunt_result::op::TABLE;
+use brunt_result::{RequestRecord, RequestStatus};
+use rustix::fs::fstatvfs;
+
+/// The record leaves so much of its file system to others.
+const ROOM_BYTES: u64 = 64 << 20;
+/// How much is written between two looks at that.
+const LOOK_BYTES: u64 = 4 << 20;
+/// Worker and retries; index, offset, length and three times; operation and status. Little-endian.
+const REQUEST_BYTES: usize = 2 * 4 + 6 * 8 + 2;
+
+/// The record of a run.
+#[derive(Debug)]
+pub(crate) struct RequestSpool {
+    file: File,
+    pending: Vec<u8>,
+    written_bytes: u64,
+    next_look: u64,
+    read_bytes: u64,
+    end: RecordEnd,
+}
+
+/// Numbers of names, for a time that is too short to be seen.
+static NAMES: AtomicU64 = AtomicU64::new(0);
+
+impl RequestSpool {
+    /// In this folder.
+    ///
+    /// # Errors
+    /// No file can be made there.
+    pub fn create(folder: &Path) -> io::Result<RequestSpool> {
+        unnamed_file(folder, "requests").map(RequestSpool::of)
+    }
+
+    fn of(file: File) -> RequestSpool {
+        RequestSpool {
+            file,
+            pending: Vec::new(),
+            written_bytes: 0,
+            next_look: 0,
+            read_bytes: 0,
+            end: RecordEnd::default(),
+        }
+    }
+
+    /// Keeps requests, or counts them as lost.
+    pub fn push(&mut self, requests: &[RequestRecord]) {
+        if self.end.lost > 0 {
+            self.end.lost += requests.len() as u64;
+            return;
+        }
+        self.pending.clear();
+        requests.iter().for_each(|request| pack(request, &mut self.pending));
+        match self.write() {
+            Ok(()) => self.end.kept += requests.len() as u64,
+            Err(error) => {
+                self.end.lost = requests.len() as u64;
+                self.end.why = error.to_string();
+            }
+        }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if self.written_bytes >= self.next_look {
+            let system = fstatvfs(&self.file)?;
+            if system.f_bavail.saturating_mul(system.f_frsize) < ROOM_BYTES {
+                let what = format!("less than {} MiB are free", ROOM_BYTES >> 20);
+                return Err(io::Error::new(io::ErrorKind::StorageFull, what));
+            }
+            self.next_look = self.written_bytes + LOOK_BYTES;
+        }
+        // Not behind what an earlier attempt wrote in part.
+        self.file.write_all_at(&self.pending, self.written_bytes)?;
+        self.written_bytes += self.pending.len() as u64;
+        Ok(())
+    }
+
+    /// How many were kept and lost.
+    pub fn end(&self) -> RecordEnd {
+        self.end.clone()
+    }
+
+    /// The next of those that were kept, at most so many; none when all were taken.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn take(&mut self, at_most: usize) -> io::Result<Vec<RequestRecord>> {
+        let left = ((self.written_bytes - self.read_bytes) / REQUEST_BYTES as u64).min(at_most as u64);
+        let mut bytes = vec![0; left as usize * REQUEST_BYTES];
+        self.file.read_exact_at(&mut bytes, self.read_bytes)?;
+        self.read_bytes += bytes.len() as u64;
+        Ok(bytes.chunks_exact(REQUEST_BYTES).map(unpack).collect())
+    }
+}
+
+/// A file in this folder that loses its name at once; for that time it has this word in it.
+///
+/// # Errors
+/// No file can be made there.
+pub(crate) fn unnamed_file(folder: &Path, word: &str) -> io::Result<File> {
+    let number = NAMES.fetch_add(1, Ordering::Relaxed);
+    let path = folder.join(format!("brunt-{word}-{}-{number}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+fn pack(request: &RequestRecord, out: &mut Vec<u8>) {
+    let RequestRecord { worker, index, op, offset, len, intended, sent, completed, retries, status } =
+        *request;
+    let time = |at: Option<Nanos>| at.unwrap_or(Nanos::MAX).0;
+    let mut put = |bytes: &[u8]| out.write_all(bytes).expect("a vector takes all");
+    [worker, retries].iter().for_each(|word| put(&word.to_le_bytes()));
+    let words = [index, offset, len, intended.0, time(sent), time(completed)];
+    words.iter().for_each(|word| put(&word.to_le_bytes()));
+    put(&[op as u8, status as u8]);
+}
+
+fn unpack(bytes: &[u8]) -> RequestRecord {
+    let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let word =
+        |at: usize| u64::from_le_bytes(bytes[8 + at * 8..16 + at * 8].try_into().expect("eight bytes"));
+    let time = |at: usize| Some(Nanos(word(at))).filter(|at| *at != Nanos::MAX);
+    RequestRecord {
+        worker: half(0),
+        index: word(0),
+        op: TABLE[usize::from(bytes[56])].kind,
+        offset: word(1),
+        len: word(2),
+        intended: Nanos(word(3)),
+        sent: time(4),
+        completed: time(5),
+        retries: half(4),
+        status: RequestStatus::ALL[usize::from(bytes[57])],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_result::OpKind;
+
+    fn request(index: u64) -> RequestRecord {
+        RequestRecord {
+            worker: 3,
+            index,
+            op: OpKind::Truncate,
+            offset: index << 40,
+            len: 4096,
+            intended: Nanos(index + 1),
+            sent: (!index.is_multiple_of(3)).then_some(Nanos(index + 2)),
+            completed: (!index.is_multiple_of(2)).then_some(Nanos(u64::MAX - 1)),
+            retries: 7,
+            status: RequestStatus::Skipped,
+        }
+    }
+
+    /// All come back once and in their order, in pieces that do not depend on how they went in; nothing is left in the folder.
+    #[test]
+    fn requests_come_back_as_they_were() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spool = RequestSpool::create(folder.path()).unwrap();
+        let all: Vec<RequestRecord> = (0..1000).map(request).collect();
+        all.chunks(77).for_each(|batch| spool.push(batch));
+        assert_eq!(spool.end(), RecordEnd { kept: 1000, ..RecordEnd::default() });
+        let mut found = Vec::new();
+        while let Some(more) = Some(spool.take(300).unwrap()).filter(|more| !more.is_empty()) {
+            assert!(more.len() <= 300);
+            found.extend(more);
+        }
+        assert_eq!(found, all);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(RequestSpool::create(Path::new("/proc/nowhere")).is_err());
+    }
+
+    /// A disk without room: what came before is kept, what comes afterwards is counted.
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spool = RequestSpool::create(folder.path()).unwrap();
+        spool.push(&[request(1); 10]);
+        let kept = std::mem::replace(&mut spool.file, File::options().write(true).open("/dev/full").unwrap());
+        spool.push(&[request(2); 5]);
+        spool.push(&[request(3); 6]);
+        let end = spool.end();
+        assert_eq!((end.kept, end.lost), (10, 11));
+        assert!(end.why.contains("No space"), "{end:?}");
+        spool.file = kept;
+        assert_eq!(spool.take(100).unwrap(), [request(1); 10]);
+        assert!(spool.take(100).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,583 @@
+//! The run of an agent: makes a load ready, runs it, and passes on what its workers see. Driven by [`crate::serve`], on a
+//! thread of its own, because opening a device may take longer than a controller waits for an answer about the clock.
+//!
+//! The rule: workers never wait for the controller. What they report is taken at once; if the controller does not read it,
+//! the conversation ends (`StreamError::Full`), and the run with it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::time::Duration;
+
+use brunt_core::Nanos;
+use brunt_load::block::shelf::JournalShelf;
+use brunt_load::collect::WorkerMessage;
+use brunt_load::file::FileLoad;
+use brunt_load::load::{Finished, MessageSender, RunOrder, RunPart, RunningLoad};
+use brunt_load::replay::ReplayLoad;
+use brunt_load::{LoadCommand, LoadError};
+use brunt_result::message::{Assignment, FromHost, HostReady, LoadStep, REQUESTS_MAX};
+
+use crate::agent_thread::AgentThread;
+use crate::bench::{AgentBench, AssignedLoad, WorkError};
+use crate::shelved::ShelvedJournals;
+use crate::spool::{RequestSpool, unnamed_file};
+
+/// News that wait for the conversation's thread, which takes them many times a second.
+const NEWS_MAX: usize = 64;
+/// How long an order may go unseen.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Told to a run.
+#[derive(Debug)]
+pub(crate) enum AgentOrder {
+    /// Start then, on the clock of this machine.
+    Start(Nanos),
+    /// Tell the workers.
+    Command(LoadCommand),
+    /// Say the next requests of the record.
+    SendRequests,
+    /// Say the next part of the journals.
+    SendJournal,
+    /// End, and say so.
+    Release,
+}
+
+/// A run, from its assignment to its release. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct AgentRun {
+    orders: Sender<AgentOrder>,
+    /// Dropped with the run: nobody waits for room in what nobody reads any more.
+    news: Receiver<FromHost>,
+    stop: Arc<AtomicBool>,
+    thread: AgentThread,
+}
+
+impl AgentRun {
+    /// Begins to make it ready.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn begin(assignment: Assignment, bench: &Arc<AgentBench>) -> std::io::Result<AgentRun> {
+        let (orders, told) = channel();
+        let (sender, news) = sync_channel(NEWS_MAX);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (bench, stopped) = (Arc::clone(bench), Arc::clone(&stop));
+        let work = move || {
+            let desk = Desk { bench: &bench, orders: &told, news: &sender, stop: &stopped };
+            let released = desk.work(&assignment).unwrap_or_else(|error| {
+                let _ = sender.send(FromHost::Failed { kind: error.kind(), what: error.to_string() });
+                false
+            });
+            if released || desk.is_released() {
+                let _ = sender.send(FromHost::Released);
+            }
+        };
+        let thread = AgentThread::spawn("run", work)?;
+        Ok(AgentRun { orders, news, stop, thread })
+    }
+
+    /// Tells it. One that has ended hears nothing.
+    pub fn tell(&self, order: AgentOrder) {
+        if let AgentOrder::Release = order {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        let _ = self.orders.send(order);
+    }
+
+    /// Whether its thread has ended. Without [`FromHost::Released`] among its last news, it panicked.
+    pub fn is_over(&self) -> bool {
+        self.thread.is_over()
+    }
+
+    /// What it has said since the last look.
+    pub fn news(&self) -> impl Iterator<Item = FromHost> {
+        self.news.try_iter()
+    }
+}
+
+impl Drop for AgentRun {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What the thread of a run works with.
+struct Desk<'a> {
+    bench: &'a AgentBench,
+    orders: &'a Receiver<AgentOrder>,
+    news: &'a SyncSender<FromHost>,
+    stop: &'a AtomicBool,
+}
+
+/// A run that was made ready. Workers may wait for room in the inbox: it goes first.
+struct Working {
+    inbox: Receiver<WorkerMessage<LoadError>>,
+    load: Box<dyn RunningLoad>,
+    /// The record of requests, if the load keeps one.
+    record: Option<RequestSpool>,
+    /// Journals of acknowledged writes, if it keeps some.
+    shelf: Option<JournalShelf>,
+    /// What is to be said when all workers are ready; how many are not.
+    ready: Option<HostReady>,
+    waiting: u32,
+    /// Its workers were told to start.
+    started: bool,
+}
+
+/// Why nothing more of a run's workers is passed on.
+enum PassedOn {
+    /// All of them have ended.
+    All,
+    /// It was released.
+    Released,
+    /// Nobody wants it any more.
+    Stopped,
+}
+
+impl Desk<'_> {
+    /// Makes the run ready and passes on what is said, until all workers have ended or it is released, which it says.
+    fn work(&self, assignment: &Assignment) -> Result<bool, WorkError> {
+        if assignment.step == LoadStep::Close {
+            self.bench.close(assignment)?;
+            return self.stop_here(HostReady::default());
+        }
+        let AssignedLoad { load, on, notes, workers, records } = self.bench.assigned(assignment)?;
+        let any = load.any();
+        if any.is::<FileLoad>() || any.is::<ReplayLoad>() {
+            let notes = load.open(&on, self.stop)?;
+            if assignment.step == LoadStep::Open {
+                let trace = any.downcast_ref::<ReplayLoad>().map(ReplayLoad::trace_digest);
+                return self.stop_here(HostReady { notes, ring: None, trace: trace.transpose()? });
+            }
+        }
+        let part =
+            RunPart { first_worker: assignment.first_worker, workers_of_all: assignment.workers_of_all };
+        if part.first_worker.checked_add(workers).is_none_or(|end| end > part.workers_of_all) {
+            return Err(WorkError::Part(part, workers));
+        }
+        let shelf = assignment.journals.then(new_shelf);
+        let (run, alone) = (assignment.run, RunOrder::alone(assignment.seed));
+        let order = RunOrder { run, part: Some(part), shelf: shelf.clone(), ..alone };
+        let (messages, inbox) = MessageSender::new();
+        let (prepared, load) = match load.prepare(&on, &order, messages, self.stop) {
+            Err(LoadError::Interrupted) => return Ok(false),
+            made => made?,
+        };
+        let record = if records { Some(new_record()?) } else { None };
+        let ring = prepared.ring.filter(|ring| !ring.trials.is_empty());
+        let (ready, waiting) = (Some(HostReady { notes, ring, trace: None }), prepared.workers);
+        let mut working = Working { inbox, load, record, shelf, ready, waiting, started: false };
+        match self.pass_on(&mut working) {
+            Ok(PassedOn::All) => {}
+            Ok(PassedOn::Released) => return Ok(true),
+            Ok(PassedOn::Stopped) => return Ok(false),
+            Err(error) => return self.fail(working, error),
+        }
+        let Working { load, record, shelf, .. } = working;
+        let Finished { troubles, page_cache, replay_part: replay, .. } = load.finish();
+        let _ = record.iter().try_for_each(|record| self.news.send(FromHost::Recorded(record.end())));
+        let journals = shelf.map(|shelf| self.offer(shelf)).transpose()?;
+        let _ = self.news.send(FromHost::Done { troubles, page_cache, replay });
+        self.hand_over(record, journals, false)
+    }
+
+    /// Passes on what workers say, until all of them have ended.
+    fn pass_on(&self, working: &mut Working) -> Result<PassedOn, WorkError> {
+        loop {
+            if self.obey(working) {
+                return Ok(PassedOn::Released);
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(PassedOn::Stopped);
+            }
+            let news = match working.inbox.recv_timeout(LOOK) {
+                Ok(WorkerMessage::Ready) => {
+                    working.waiting -= 1;
+                    match working.ready.take_if(|_| working.waiting == 0) {
+                        Some(ready) => FromHost::Ready(ready),
+                        None => continue,
+                    }
+                }
+                Ok(WorkerMessage::Interval(worker, interval)) => {
+                    FromHost::Interval { worker, interval: self.bench.shifted_interval(interval) }
+                }
+                Ok(WorkerMessage::Done(worker, result)) => {
+                    FromHost::Ended { worker, outcome: self.bench.shifted_outcome((*result)?) }
+                }
+                Ok(WorkerMessage::Requests(_, batch)) => {
+                    working.record.as_mut().expect("only a load with a record has one").push(&batch);
+                    continue;
+                }
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return Ok(PassedOn::All),
+            };
+            if self.news.send(news).is_err() {
+                return Ok(PassedOn::Stopped);
+            }
+        }
+    }
+
+    /// A worker has failed, which ends the conversation when it is said: what all of them wrote until then goes first.
+    fn fail(&self, working: Working, error: WorkError) -> Result<bool, WorkError> {
+        let Working { inbox, load, shelf, started, .. } = working;
+        // Workers that are to end wait for no room in here.
+        drop(inbox);
+        drop(load);
+        if let Some(shelf) = shelf.filter(|_| started)
+            && self.hand_over(None, Some(self.offer(shelf)?), true)?
+        {
+            return Ok(true);
+        }
+        Err(error)
+    }
+
+    /// Says how long the journals of all workers are.
+    fn offer(&self, shelf: JournalShelf) -> Result<ShelvedJournals, WorkError> {
+        let journals = ShelvedJournals::new(shelf).map_err(|source| broken_journal("read", source))?;
+        let _ = self.news.send(FromHost::Journals(journals.lengths().to_vec()));
+        Ok(journals)
+    }
+
+    /// There is no run to wait for: it was only to be opened, or closed.
+    fn stop_here(&self, ready: HostReady) -> Result<bool, WorkError> {
+        let _ = self.news.send(FromHost::Ready(ready));
+        Ok(false)
+    }
+
+    /// Says the record and the journals in pieces, each when it is asked for, until it is released, which it says, or nobody is
+    /// there; with `once`, only until all journals were said.
+    fn hand_over(
+        &self,
+        mut record: Option<RequestSpool>,
+        mut journals: Option<ShelvedJournals>,
+        once: bool,
+    ) -> Result<bool, WorkError> {
+        for order in self.orders {
+            let news = match order {
+                AgentOrder::Release => return Ok(true),
+                AgentOrder::SendRequests => {
+                    let Some(record) = &mut record else { continue };
+                    let failed = |source| broken_record("read", source);
+                    let requests = record.take(REQUESTS_MAX).map_err(failed)?;
+                    let requests = requests.into_iter().map(|one| self.bench.shifted_request(one)).collect();
+                    FromHost::Requests(requests)
+                }
+                AgentOrder::SendJournal => {
+                    let part = journals.as_mut().map(ShelvedJournals::take).transpose();
+                    let part = part.map_err(|source| broken_journal("read", source))?.flatten();
+                    let Some((worker, bytes)) = part else { continue };
+                    FromHost::Journal { worker, bytes }
+                }
+                AgentOrder::Start(_) | AgentOrder::Command(_) => continue,
+            };
+            if self.news.send(news).is_err() {
+                return Ok(false);
+            }
+            if once && journals.as_ref().is_none_or(ShelvedJournals::is_over) {
+                return Ok(false);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Does what it was told meanwhile; whether it was released.
+    fn obey(&self, working: &mut Working) -> bool {
+        loop {
+            match self.orders.try_recv() {
+                Ok(AgentOrder::Start(at)) => {
+                    working.started = true;
+                    working.load.start(at);
+                }
+                Ok(AgentOrder::Command(command)) => {
+                    if let Err(error) = working.load.command(command) {
+                        let _ = self.news.send(FromHost::Note(error.to_string()));
+                    }
+                }
+                // The controller asks when it was told that there are some.
+                Ok(AgentOrder::SendRequests | AgentOrder::SendJournal) => {}
+                Ok(AgentOrder::Release) => return true,
+                Err(TryRecvError::Empty) => return false,
+                // The conversation is over.
+                Err(TryRecvError::Disconnected) => {
+                    self.stop.store(true, Ordering::Relaxed);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Waits until it is released, which it says, or nobody can any more.
+    fn is_released(&self) -> bool {
+        self.orders.iter().any(|order| matches!(order, AgentOrder::Release))
+    }
+}
+
+fn new_record() -> Result<RequestSpool, WorkError> {
+    RequestSpool::create(&std::env::temp_dir()).map_err(|source| broken_record("make", source))
+}
+
+fn new_shelf() -> JournalShelf {
+    JournalShelf::new(Box::new(|| unnamed_file(&std::env::temp_dir(), "journal")))
+}
+
+fn broken_journal(what: &'static str, source: std::io::Error) -> WorkError {
+    WorkError::Journals { what, folder: std::env::temp_dir(), source }
+}
+
+fn broken_record(what: &'static str, source: std::io::Error) -> WorkError {
+    WorkError::Record { what, folder: std::env::temp_dir(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AllowList;
+    use crate::agent_thread::END_LOOK;
+    use brunt_result::message::FailureKind;
+    use brunt_result::{Outcome, RequestRecord};
+
+    fn assignment(kind: &str, load: &str) -> Assignment {
+        Assignment {
+            run: 1,
+            seed: 1,
+            first_worker: 0,
+            workers_of_all: 2,
+            kind: kind.into(),
+            load: load.into(),
+            member: String::new(),
+            step: LoadStep::Run,
+            target: brunt_result::message::Secret(String::new()),
+            overwrite: false,
+            journals: false,
+            joined: Vec::new(),
+        }
+    }
+
+    /// A run of this load on this device by an agent that may open `allow`: what it says until its release.
+    fn run(
+        load: &str,
+        target: &str,
+        allow: &AllowList,
+        change: impl FnOnce(&mut Assignment),
+    ) -> Vec<FromHost> {
+        let target = brunt_result::message::Secret(target.into());
+        let mut assignment = Assignment { target, ..assignment("block", load) };
+        change(&mut assignment);
+        let bench = Arc::new(AgentBench::new(Arc::new(allow.clone()), &[], 1_000_000_000_000));
+        let records = load.contains("record_requests");
+        until_release(AgentRun::begin(assignment, &bench).unwrap(), records, LoadStep::Run)
+    }
+
+    /// Starts it when it is ready, and takes its record, if it has one.
+    fn until_release(run: AgentRun, records: bool, step: LoadStep) -> Vec<FromHost> {
+        let mut said = Vec::new();
+        loop {
+            let before = said.len();
+            said.extend(run.news());
+            for news in &said[before..] {
+                match news {
+                    // Nothing else would come of it.
+                    FromHost::Ready(_) if step != LoadStep::Run => run.tell(AgentOrder::Release),
+                    FromHost::Ready(_) => run.tell(AgentOrder::Start(brunt_core::Clock::Monotonic.now())),
+                    FromHost::Recorded(_) => run.tell(AgentOrder::SendRequests),
+                    FromHost::Requests(piece) if piece.is_empty() => run.tell(AgentOrder::Release),
+                    FromHost::Requests(_) => run.tell(AgentOrder::SendRequests),
+                    FromHost::Done { .. } if !records => run.tell(AgentOrder::Release),
+                    FromHost::Failed { .. } => run.tell(AgentOrder::Release),
+                    FromHost::Released => return said,
+                    _ => {}
+                }
+            }
+            std::thread::sleep(END_LOOK);
+        }
+    }
+
+    const LOAD: &str = "workers = 2\nstop = { requests = 100 }";
+
+    fn failure(said: &[FromHost]) -> (FailureKind, &str) {
+        match &said[0] {
+            FromHost::Failed { kind, what } => (*kind, what),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Ready, then figures of each worker on the agent's own clock, then the end, each once.
+    #[test]
+    fn a_run_from_its_assignment_to_its_release() {
+        let before = brunt_core::Clock::Monotonic.now();
+        let said = run(LOAD, "memory:1MiB", &AllowList::everything(), |_| {});
+        assert!(matches!(said[0], FromHost::Ready(_)), "{said:?}");
+        let ended: Vec<(u32, &Outcome)> = said
+            .iter()
+            .filter_map(|news| match news {
+                FromHost::Ended { worker, outcome } => Some((*worker, &**outcome)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(ended.len(), 2);
+        assert_eq!(ended.iter().map(|(_, outcome)| outcome.figures.completed()).sum::<u64>(), 100);
+        for (_, outcome) in &ended {
+            let shift = outcome.start.since(before).as_secs();
+            assert!((1000..1100).contains(&shift), "on a clock that is 1000 s ahead: {shift} s");
+        }
+        assert!(matches!(said[said.len() - 2..], [FromHost::Done { .. }, FromHost::Released]), "{said:?}");
+    }
+
+    /// Requests wait on the host until they are asked for, with times on its clock and the numbers of workers among all.
+    #[test]
+    fn a_record_is_kept_until_it_is_asked_for() {
+        let load = "record_requests = true\nverify = {}\nread = 0.5\nstop = { requests = 3001 }";
+        let before = brunt_core::Clock::Monotonic.now();
+        let said = run(load, "memory:1MiB", &AllowList::everything(), |assignment| {
+            assignment.first_worker = 1;
+        });
+        let end = said.iter().find_map(|news| match news {
+            FromHost::Recorded(end) => Some(end.clone()),
+            _ => None,
+        });
+        assert_eq!(end, Some(brunt_result::message::RecordEnd { kept: 1500, ..Default::default() }));
+        let pieces: Vec<&Vec<RequestRecord>> = said
+            .iter()
+            .filter_map(|news| match news {
+                FromHost::Requests(requests) => Some(requests),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(pieces.iter().map(|piece| piece.len()).collect::<Vec<_>>(), [1024, 476, 0]);
+        let requests = pieces.into_iter().flatten();
+        for (index, request) in requests.enumerate() {
+            assert_eq!((request.worker, request.index), (1, index as u64));
+            let shift = request.completed.unwrap().since(before).as_secs();
+            assert!((1000..1100).contains(&shift) && request.sent >= Some(request.intended), "{request:?}");
+        }
+    }
+
+    /// Half of the workers make the requests of that half, not those of a run of their own.
+    #[test]
+    fn a_part_makes_its_share() {
+        let completed = |first| {
+            let said =
+                run("stop = { requests = 101 }", "null:1MiB", &AllowList::everything(), |assignment| {
+                    assignment.first_worker = first;
+                });
+            said.iter()
+                .map(|news| match news {
+                    FromHost::Ended { outcome, .. } => outcome.figures.completed(),
+                    _ => 0,
+                })
+                .sum::<u64>()
+        };
+        assert_eq!([completed(0), completed(1)], [51, 50]);
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("disk");
+        let mut held = vec![0; 1 << 20];
+        held[510..512].copy_from_slice(b"\x55\xaa");
+        std::fs::write(&disk, held).unwrap();
+        let disk = disk.display().to_string();
+        let all = AllowList::everything();
+        let memory = AllowList::only(["memory:"], &[]).unwrap();
+        let writes = format!("{LOAD}\nread = 0.5");
+        let check = |load: &str, target: &str, allow: &AllowList, kind, words: &str| {
+            let said = run(load, target, allow, |_| {});
+            let (found, what) = failure(&said);
+            assert!(found == kind && what.contains(words), "{words}: {found:?} {what}");
+        };
+        check(LOAD, &disk, &memory, FailureKind::NotAllowed, "memory:");
+        check(&writes, &disk, &all, FailureKind::NotAllowed, "an MBR partition table");
+        check(LOAD, "memory:4KiB?nonsense=1", &all, FailureKind::Refused, "no option");
+        check("nonsense = 1", "memory:1MiB", &all, FailureKind::Refused, "unknown field");
+        check(
+            &format!("{LOAD}\nblocks = [{{ size = \"4MiB\" }}]"),
+            "memory:1MiB",
+            &all,
+            FailureKind::Refused,
+            "region",
+        );
+        let journal = format!("{writes}\nverify = {{ journal = \"/tmp/never\" }}");
+        check(&journal, "memory:1MiB", &all, FailureKind::Refused, "verify.journal");
+        let other = |change: fn(&mut Assignment)| {
+            let said = run(LOAD, "memory:1MiB", &all, change);
+            failure(&said).0
+        };
+        assert_eq!(other(|assignment| assignment.kind = "file".into()), FailureKind::Refused);
+        assert_eq!(other(|assignment| assignment.kind = "nonsense".into()), FailureKind::Refused);
+        assert_eq!(other(|assignment| assignment.first_worker = 1), FailureKind::Refused);
+        assert_eq!(other(|assignment| assignment.first_worker = u32::MAX), FailureKind::Refused);
+        let said = run(&writes, &disk, &all, |assignment| assignment.overwrite = true);
+        assert!(matches!(said[0], FromHost::Ready(_)), "{said:?}");
+    }
+
+    /// Phases of a file system share their folder from the first to the last, in a folder that is allowed.
+    #[test]
+    fn phases_share_what_they_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = || std::fs::read_dir(folder.path()).unwrap().count();
+        let text = format!(
+            "directory = \"{}\"\nphases = [\"write-blocks\", \"read-blocks\"]\nfile_size = \"1MiB\"",
+            folder.path().display()
+        );
+        let allow = AllowList::only([folder.path().to_str().unwrap()], &[]).unwrap();
+        let bench = |allow: &AllowList| Arc::new(AgentBench::new(Arc::new(allow.clone()), &[], 0));
+        let shared = bench(&allow);
+        let said = |bench: &Arc<AgentBench>, member: &str, step| {
+            let assignment = Assignment { member: member.into(), step, ..assignment("file", &text) };
+            until_release(AgentRun::begin(assignment, bench).unwrap(), false, step)
+        };
+        let open = said(&shared, "write-blocks", LoadStep::Open);
+        assert!(matches!(&open[..], [FromHost::Ready(ready), FromHost::Released] if ready.notes.len() == 2));
+        assert_eq!(there(), 1);
+        for phase in ["write-blocks", "read-blocks"] {
+            let said = said(&shared, phase, LoadStep::Run);
+            let completed = said.iter().find_map(|news| match news {
+                FromHost::Ended { outcome, .. } => Some(outcome.figures.completed()),
+                _ => None,
+            });
+            assert_eq!(completed, Some(128), "{said:?}");
+            assert!(said.iter().any(|news| matches!(news, FromHost::Done { page_cache: Some(_), .. })));
+        }
+        assert_eq!(there(), 1, "one folder for all");
+        assert!(matches!(said(&shared, "", LoadStep::Close)[0], FromHost::Ready(_)));
+        assert_eq!(there(), 0, "nothing is left");
+        assert_eq!(failure(&said(&shared, "seeks", LoadStep::Open)).0, FailureKind::Refused);
+        let elsewhere = AllowList::only(["/proc"], &[]).unwrap();
+        let refused = said(&bench(&elsewhere), "write-blocks", LoadStep::Open);
+        assert_eq!(failure(&refused).0, FailureKind::NotAllowed);
+        assert_eq!(there(), 0);
+    }
+
+    /// Dropped while it runs, its workers are gone.
+    #[test]
+    fn a_dropped_run_ends() {
+        let assignment = Assignment {
+            run: 1,
+            seed: 1,
+            first_worker: 0,
+            workers_of_all: 1,
+            kind: "block".into(),
+            load: "interval = \"10ms\"\nstop = { time = \"1h\" }".into(),
+            member: String::new(),
+            step: LoadStep::Run,
+            target: brunt_result::message::Secret("memory:1MiB".into()),
+            overwrite: false,
+            journals: false,
+            joined: Vec::new(),
+        };
+        let bench = Arc::new(AgentBench::new(Arc::new(AllowList::everything()), &[], 0));
+        let run = AgentRun::begin(assignment, &bench).unwrap();
+        let wait = |wanted: fn(&FromHost) -> bool| {
+            while !run.news().any(|news| wanted(&news)) {
+                std::thread::sleep(END_LOOK);
+            }
+        };
+        wait(|news| matches!(news, FromHost::Ready(_)));
+        run.tell(AgentOrder::Start(brunt_core::Clock::Monotonic.now()));
+        wait(|news| matches!(news, FromHost::Interval { .. }));
+        drop(run);
+        assert_eq!(bench.holders(), Some(1), "no worker has the device");
+    }
+}

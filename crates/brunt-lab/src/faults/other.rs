@@ -1,0 +1,317 @@
+//! Processes that somebody else started, on a host where faults are injected: found by name or number, and frozen or killed.
+//!
+//! The rule: a process is held by a descriptor from the moment it was judged, so that a signal never reaches another one that
+//! got its number since; what keeps the machine or this program running is refused.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use brunt_core::Clock;
+use brunt_result::message::HostProcess;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::freeze::wait_for_threads;
+use crate::guard::{Guard, Undo};
+use crate::process::{all, comm, is_dead, started_ticks, stat_field};
+use crate::{Fault, FaultError, Proof};
+
+/// How long the kernel gets to end a process, and whoever restarts it to do so.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(2);
+/// The kernel keeps so much of a program's name.
+const COMM_BYTES: usize = 15;
+/// PF_KTHREAD of linux/sched.h.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// Why no process was found.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// None has this name.
+    #[error("no process is called '{0}' (/proc/PID/comm)")]
+    None(String),
+    /// More than one has.
+    #[error("{count} processes are called '{name}' ({pids}); name one by its number", count = .pids.split(' ').count())]
+    Several {
+        /// The name.
+        name: String,
+        /// Their numbers.
+        pids: String,
+    },
+    /// There is none of this number.
+    #[error("there is no process {0}")]
+    Gone(u32),
+    /// The machine, or what injects faults, lives by it.
+    #[error("process {0} ({1}) is {2}, and is not touched")]
+    Protected(u32, String, &'static str),
+    /// The kernel refused.
+    #[error("cannot hold process {0}: {1}")]
+    System(u32, io::Error),
+}
+
+/// A process of somebody else's.
+#[derive(Debug)]
+pub struct OtherProcess {
+    pid: u32,
+    name: String,
+    started_ticks: u64,
+    handle: OwnedFd,
+}
+
+impl OtherProcess {
+    /// Finds it.
+    ///
+    /// # Errors
+    /// There is none, there are several, or it is not to be touched.
+    pub fn find(wanted: &HostProcess) -> Result<OtherProcess, ProcessError> {
+        let pid = match wanted {
+            HostProcess::Numbered(pid) => *pid,
+            HostProcess::Named(name) => match called(name)[..] {
+                [] => return Err(ProcessError::None(name.clone())),
+                [pid] => pid,
+                ref several => {
+                    let pids: Vec<String> = several.iter().map(u32::to_string).collect();
+                    return Err(ProcessError::Several { name: name.clone(), pids: pids.join(" ") });
+                }
+            },
+        };
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(ProcessError::Gone(pid))?;
+        let handle = pidfd_open(raw, PidfdFlags::empty());
+        let handle = handle.map_err(|error| ProcessError::System(pid, error.into()))?;
+        // Looked at only now: what is read is of the process that is held, unless it is gone, which a signal will say.
+        let gone = || ProcessError::Gone(pid);
+        let (name, started_ticks) = (comm(pid).ok_or_else(gone)?, started_ticks(pid).ok_or_else(gone)?);
+        if let HostProcess::Named(wanted) = wanted
+            && !is_called(&name, wanted)
+        {
+            return Err(ProcessError::None(wanted.clone()));
+        }
+        if let Some(why) = protected(pid) {
+            return Err(ProcessError::Protected(pid, name, why));
+        }
+        Ok(OtherProcess { pid, name, started_ticks, handle })
+    }
+
+    /// The name of its program.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn signal(&self, fault: &dyn Fault, signal: Signal) -> Result<(), FaultError> {
+        let sent = pidfd_send_signal(&self.handle, signal);
+        sent.map_err(|error| FaultError::refused(fault.describe(), "cannot signal the process", error.into()))
+    }
+
+    fn said(&self) -> String {
+        format!("process {} ({})", self.pid, self.name)
+    }
+}
+
+/// Why a process is not touched.
+fn protected(pid: u32) -> Option<&'static str> {
+    if pid == 1 {
+        return Some("the first process of the machine");
+    }
+    let flags = stat_field(pid, 9).unwrap_or_default();
+    if flags & KERNEL_THREAD != 0 {
+        return Some("a thread of the kernel");
+    }
+    // Ourselves, and whoever started us: a shell, sshd.
+    let mut ancestor = std::process::id();
+    for _ in 0..1000 {
+        if ancestor == pid {
+            return Some("this program, or one that it was started by");
+        }
+        ancestor = match stat_field(ancestor, 4) {
+            Some(parent @ 2..) => u32::try_from(parent).ok()?,
+            _ => return None,
+        };
+    }
+    None
+}
+
+/// Processes that are called so.
+fn called(name: &str) -> Vec<u32> {
+    all().filter(|pid| !is_dead(*pid) && comm(*pid).is_some_and(|comm| is_called(&comm, name))).collect()
+}
+
+fn is_called(comm: &str, name: &str) -> bool {
+    name.as_bytes()[..name.len().min(COMM_BYTES)] == *comm.as_bytes()
+}
+
+/// Stops a process of somebody else's and lets it go on, also when this program dies.
+#[derive(Debug)]
+pub struct FreezeOther {
+    process: OtherProcess,
+    guard: Option<Guard>,
+}
+
+impl FreezeOther {
+    /// This one.
+    pub fn new(process: OtherProcess) -> FreezeOther {
+        FreezeOther { process, guard: None }
+    }
+}
+
+impl Fault for FreezeOther {
+    fn describe(&self) -> String {
+        format!("freeze of {}", self.process.said())
+    }
+
+    fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
+        if self.guard.is_some() {
+            return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
+        }
+        let OtherProcess { pid, started_ticks, .. } = self.process;
+        let guard = Guard::start(Undo::Thaw { pid, started_ticks });
+        let guard =
+            guard.map_err(|error| FaultError::refused(self.describe(), "cannot start its guard", error))?;
+        let at = clock.now();
+        self.guard = Some(guard);
+        self.process.signal(self, Signal::STOP)?;
+        let proof = wait_for_threads(&self.describe(), pid, clock, true)?;
+        Ok(Proof { at, ..proof })
+    }
+
+    fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
+        let Some(guard) = self.guard.take() else {
+            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
+        };
+        let at = clock.now();
+        self.process.signal(self, Signal::CONT)?;
+        let proof = wait_for_threads(&self.describe(), self.process.pid, clock, false)?;
+        guard.dismiss();
+        Ok(Proof { at, ..proof })
+    }
+}
+
+/// Kills a process of somebody else's, who may start it again.
+#[derive(Debug)]
+pub struct KillOther {
+    process: OtherProcess,
+    comes_back: bool,
+    killed: bool,
+}
+
+impl KillOther {
+    /// This one; with `comes_back` the fault is over when another process of its name runs.
+    pub fn new(process: OtherProcess, comes_back: bool) -> KillOther {
+        KillOther { process, comes_back, killed: false }
+    }
+}
+
+impl Fault for KillOther {
+    fn describe(&self) -> String {
+        format!("kill of {}", self.process.said())
+    }
+
+    fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
+        let at = clock.now();
+        self.process.signal(self, Signal::KILL)?;
+        self.killed = true;
+        let OtherProcess { pid, started_ticks: started, .. } = self.process;
+        loop {
+            let now = clock.now();
+            if is_dead(pid) || started_ticks(pid) != Some(started) {
+                let what = format!("{} is dead", self.process.said());
+                return Ok(Proof { at, seen: now, what, value: None });
+            }
+            if now.since(at) > PATIENCE {
+                return Err(FaultError::NotShown { fault: self.describe(), seen: "it still runs".into() });
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
+        if !std::mem::take(&mut self.killed) {
+            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
+        }
+        let (at, name) = (clock.now(), self.process.name());
+        if !self.comes_back {
+            let what = format!("{} stays dead", self.process.said());
+            return Ok(Proof { at, seen: at, what, value: None });
+        }
+        loop {
+            let now = clock.now();
+            if let Some(pid) = called(name).first() {
+                let what = format!("process {pid} ({name}) runs in its place");
+                return Ok(Proof { at, seen: now, what, value: None });
+            }
+            if now.since(at) > PATIENCE {
+                let seen = format!(
+                    "no process called '{name}' was started within {PATIENCE:?}; have a service manager restart it \
+                     (Restart=always), or omit for: then it stays dead"
+                );
+                return Err(FaultError::NotGone { fault: self.describe(), seen });
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::super::sleeper::Sleeper;
+    use super::*;
+
+    /// A program that only sleeps, under a name of its own.
+    fn program(folder: &std::path::Path) -> (std::path::PathBuf, String) {
+        let name = format!("other-{}-sleeper", std::process::id());
+        // Not a copy: where another test forks while it is written, it would be busy.
+        std::os::unix::fs::symlink("/bin/sleep", folder.join(&name)).unwrap();
+        (folder.join(&name), name)
+    }
+
+    fn start(program: &std::path::Path, name: &str) -> Sleeper {
+        let child = Sleeper(Command::new(program).arg("60").spawn().unwrap());
+        while !comm(child.0.id()).is_some_and(|comm| is_called(&comm, name)) {
+            std::thread::yield_now();
+        }
+        child
+    }
+
+    /// A process is found when it is the only one of its name, and killed; another one that takes its place ends the fault.
+    #[test]
+    fn processes_are_found_and_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (program, name) = program(folder.path());
+        let named = HostProcess::Named(name.clone());
+        assert!(matches!(OtherProcess::find(&named), Err(ProcessError::None(_))));
+        let first = start(&program, &name);
+        let found = OtherProcess::find(&named).unwrap();
+        assert_eq!(found.pid, first.0.id());
+        let second = start(&program, &name);
+        let several = OtherProcess::find(&named).unwrap_err().to_string();
+        assert!(several.starts_with("2 processes") && several.contains("by its number"), "{several}");
+        let one = OtherProcess::find(&HostProcess::Numbered(first.0.id())).unwrap();
+        drop(second);
+        let clock = Clock::default();
+        let mut kill = KillOther::new(one, true);
+        let proof = kill.inject(&clock).unwrap();
+        assert!(proof.what.ends_with("is dead"), "{proof:?}");
+        let third = start(&program, &name);
+        let proof = kill.remove(&clock).unwrap();
+        assert!(proof.what.contains(&third.0.id().to_string()), "{proof:?}");
+        let mut stays = KillOther::new(OtherProcess::find(&named).unwrap(), false);
+        stays.inject(&clock).unwrap();
+        assert!(stays.remove(&clock).unwrap().what.ends_with("stays dead"));
+        assert!(matches!(stays.remove(&clock), Err(FaultError::Misuse { .. })));
+    }
+
+    /// What the machine or this program lives by is left alone.
+    #[test]
+    fn what_everything_lives_by_is_refused() {
+        let check = |pid: u32| {
+            let error = OtherProcess::find(&HostProcess::Numbered(pid)).unwrap_err();
+            assert!(matches!(error, ProcessError::Protected(..)), "{pid}: {error}");
+        };
+        check(1);
+        check(std::process::id());
+        check(u32::try_from(stat_field(std::process::id(), 4).unwrap()).unwrap());
+        assert!(matches!(OtherProcess::find(&HostProcess::Numbered(u32::MAX)), Err(ProcessError::Gone(_))));
+    }
+}

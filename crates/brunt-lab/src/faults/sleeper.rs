@@ -1,0 +1,12 @@
+//! For tests of faults: a process to break, gone with the test.
+
+use std::process::Child;
+
+pub(crate) struct Sleeper(pub Child);
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

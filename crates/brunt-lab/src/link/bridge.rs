@@ -1,0 +1,346 @@
+//! A bridge in the wire: two interfaces of this machine, and the thread of a link between them. Whatever comes in at one
+//! goes out at the other, late, lost or changed as the settings say, and as it came where they say nothing.
+//!
+//! Called by `brunt bridge`, which prints what [`WireBridge::stop`] returns. The rule: interfaces are as they were when it has
+//! ended. What a packet socket changes goes with the socket; what is switched here is switched back.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use brunt_core::{Clock, Histogram, Nanos};
+use brunt_result::link::LinkReport;
+use rustix::net::sockopt::socket_recv_buffer_size;
+
+use super::control::Control;
+use super::driver::{Driver, PacketWatcher};
+use super::end::EndPort;
+use super::ring_end::RingEnd;
+use super::settings::Settings;
+use crate::netlink::Netlink;
+use crate::sys::{self, SLOT_BYTES, SlotRing};
+
+/// What the kernel holds of trains and jumbo frames that were not read yet, and of those that were not sent yet.
+const SOCKET_BYTES: i32 = 64 << 20;
+/// The ring for all other frames that were not read yet, of each interface: 32768 of them, 80 ms of 400 000 a second. A ring of
+/// 8 MiB, which a processor's cache holds, saves a sixth of what a frame costs, and loses frames eight times sooner.
+const RING_BYTES: usize = 64 << 20;
+/// Most bytes under way in one direction, as of a lab's link.
+const HELD_BYTES_MAX: usize = 512 << 20;
+/// With less room for frames that were not read yet, the user is told.
+const ROOM_BYTES_MIN: usize = 8 << 20;
+/// Longest name of an interface.
+const NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
+
+/// A bridge to be.
+pub struct BridgeConfig {
+    /// The two interfaces, of the calling thread's namespace.
+    pub interfaces: [String; 2],
+    /// What happens from the first to the second, and back.
+    pub settings: [Settings; 2],
+    /// Of chance.
+    pub seed: u64,
+    /// Sees all packets as they come in.
+    pub watcher: Option<Box<dyn PacketWatcher>>,
+}
+
+/// A bridge that forwards. Dropping it ends it.
+#[derive(Debug)]
+pub struct WireBridge {
+    control: Arc<Control>,
+    sockets: [Arc<OwnedFd>; 2],
+    /// Frames for which the sockets had no room, in each direction.
+    overrun: [u64; 2],
+    thread: Option<JoinHandle<io::Result<()>>>,
+    _merging: Vec<Merging>,
+    notes: Vec<String>,
+}
+
+/// What became of a bridge.
+#[derive(Debug)]
+pub struct BridgeEnd {
+    /// What went through, and what did not.
+    pub report: LinkReport,
+    /// What passing added to each frame's way beyond what was set, for each direction: from the kernel's time stamp of its
+    /// arrival, and the delay that was set, to the end of the call that sent it.
+    pub added: [Histogram; 2],
+    /// Packets that were still under way in each direction, and did not arrive.
+    pub left: [u64; 2],
+    /// Ends of connections that `slow_close` still held in each direction, and that did not arrive.
+    pub ends_left: [u64; 2],
+    /// Why it ended by itself.
+    pub error: Option<io::Error>,
+}
+
+/// Why there is no bridge.
+#[derive(Debug, thiserror::Error)]
+pub enum BridgeError {
+    /// There is no such interface.
+    #[error("there is no interface {0}")]
+    Missing(String),
+    /// Both are the same.
+    #[error("{0} cannot be bridged with itself")]
+    Same(String),
+    /// They are the ends of one wire.
+    #[error("{0} and {1} are the two ends of one veth pair: a frame would go round for ever")]
+    OneWire(String, String),
+    /// Not Ethernet.
+    #[error("{0} is not an Ethernet interface")]
+    NotEthernet(String),
+    /// It is down.
+    #[error("{0} is down")]
+    Down(String),
+    /// The right is missing.
+    #[error("{0}: packet sockets need CAP_NET_RAW and CAP_NET_ADMIN")]
+    Denied(String),
+    /// The kernel refused something else.
+    #[error("{0}: cannot {1} ({2})")]
+    System(String, &'static str, #[source] io::Error),
+}
+
+impl BridgeError {
+    /// What to do.
+    pub fn advice(&self) -> String {
+        match self {
+            BridgeError::Missing(_) | BridgeError::NotEthernet(_) => {
+                "`ip -br link` lists the interfaces".into()
+            }
+            BridgeError::Same(_) => "name the interfaces on both sides of this machine".into(),
+            BridgeError::OneWire(..) => "bridge two pairs: one towards each side".into(),
+            BridgeError::Down(name) => format!("run: ip link set {name} up"),
+            BridgeError::Denied(_) => {
+                "run it as root, or: setcap cap_net_raw,cap_net_admin+ep $(command -v brunt)".into()
+            }
+            BridgeError::System(..) => "see the kernel's log: dmesg".into(),
+        }
+    }
+}
+
+/// Large receive offload that was switched off, because what it merges cannot be cut into the same packets.
+#[derive(Debug)]
+struct Merging(String);
+
+impl Drop for Merging {
+    fn drop(&mut self) {
+        // The interface may be gone.
+        let _ = sys::set_merging_for_good(&self.0, true);
+    }
+}
+
+impl WireBridge {
+    /// Begins to forward.
+    ///
+    /// # Errors
+    /// See [`BridgeError`].
+    pub fn start(config: BridgeConfig) -> Result<WireBridge, BridgeError> {
+        let BridgeConfig { interfaces, settings, seed, watcher } = config;
+        let fail = |name: &String, what| {
+            let name = name.clone();
+            move |error: io::Error| match error.kind() {
+                io::ErrorKind::PermissionDenied => BridgeError::Denied(name),
+                _ => BridgeError::System(name, what, error),
+            }
+        };
+        let (indices, mtus) = check(&interfaces)?;
+        let (mut ports, mut sockets, mut merging) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut room, mut slots) = (usize::MAX, usize::MAX);
+        for (name, index) in interfaces.iter().zip(indices) {
+            // Not every driver knows the question: then it does not do it.
+            if sys::merges_for_good(name).unwrap_or(false) {
+                sys::set_merging_for_good(name, false)
+                    .map_err(fail(name, "switch large receive offload off"))?;
+                merging.push(Merging(name.clone()));
+            }
+            let socket = sys::make_packet_socket(SOCKET_BYTES).map_err(fail(name, "open a packet socket"))?;
+            sys::watch_interface(socket.as_fd(), index).map_err(fail(name, "take all frames"))?;
+            sys::set_receive_buffer(socket.as_fd(), SOCKET_BYTES);
+            room = room.min(socket_recv_buffer_size(&socket).unwrap_or(0));
+            let ring = SlotRing::new(socket.as_fd(), RING_BYTES).map_err(fail(name, "share a ring"))?;
+            slots = slots.min(ring.slots());
+            // Only now: what came earlier would be in no ring.
+            sys::bind_packet_socket(socket.as_fd(), index).map_err(fail(name, "open a packet socket"))?;
+            let socket = Arc::new(socket);
+            sockets.push(socket.clone());
+            let ring = RingEnd::new(socket.clone(), index, ring);
+            ports.push(EndPort::Interface(socket, Some(ring)));
+        }
+        let control = Arc::new(
+            Control::new(settings.clone()).map_err(fail(&interfaces[0], "make its thread's control"))?,
+        );
+        let driver = Driver {
+            ports: ports.try_into().expect("two interfaces have two ports"),
+            watcher,
+            control: control.clone(),
+            settings,
+            seed,
+            held_bytes_max: HELD_BYTES_MAX,
+            clock: Clock::Monotonic,
+        };
+        let thread = std::thread::Builder::new().name("bridge".into()).spawn(|| driver.run());
+        let thread = thread.map_err(fail(&interfaces[0], "start its thread"))?;
+        let mut notes = room_notes(room, slots);
+        let off =
+            |Merging(name): &Merging| format!("{name}: large receive offload is off until the bridge ends");
+        notes.extend(merging.iter().map(off));
+        if mtus[0] != mtus[1] {
+            notes.push(format!(
+                "{} takes packets of {} bytes, {} of {}: longer ones are lost and counted; give both one MTU",
+                interfaces[0], mtus[0], interfaces[1], mtus[1]
+            ));
+        }
+        Ok(WireBridge {
+            control,
+            sockets: sockets.try_into().expect("two interfaces have two sockets"),
+            overrun: [0; 2],
+            thread: Some(thread),
+            _merging: merging,
+            notes,
+        })
+    }
+
+    /// What the user should know of the interfaces.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Whether it ended by itself: an interface is gone.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Changes what happens in both directions while packets are under way, and waits until it holds; returns since when.
+    ///
+    /// # Errors
+    /// Its thread has ended, or does not answer.
+    pub fn change(&self, settings: [Settings; 2]) -> io::Result<Nanos> {
+        let mut at = Nanos(0);
+        for (direction, settings) in settings.into_iter().enumerate() {
+            let changed =
+                self.control.change(direction, &Clock::Monotonic, |wanted| wanted.settings = settings);
+            at = at.max(changed.ok_or(io::ErrorKind::TimedOut)?.at);
+        }
+        Ok(at)
+    }
+
+    /// What went through so far.
+    pub fn report(&mut self) -> LinkReport {
+        for (socket, overrun) in self.sockets.iter().zip(&mut self.overrun) {
+            // The kernel forgets what it told.
+            *overrun += sys::packet_socket_drops(socket.as_fd()).unwrap_or(0);
+        }
+        let mut report = self.control.report();
+        for (counts, overrun) in [&mut report.there, &mut report.back].into_iter().zip(self.overrun) {
+            // They came, too; how many packets a train of them was nobody knows.
+            counts.packets += overrun;
+            counts.unmeant_no_buffer += overrun;
+        }
+        report
+    }
+
+    /// Stops at once, and tells what there was.
+    pub fn stop(mut self) -> BridgeEnd {
+        let error = self.end();
+        let added = self.control.lanes.each_ref().map(|lane| std::mem::take(&mut *lane.added()));
+        let left = self.control.lanes.each_ref().map(|lane| lane.left.load(Ordering::Relaxed));
+        let ends_left = self.control.lanes.each_ref().map(|lane| lane.ends_left.load(Ordering::Relaxed));
+        BridgeEnd { report: self.report(), added, left, ends_left, error }
+    }
+
+    fn end(&mut self) -> Option<io::Error> {
+        self.control.stop.store(true, Ordering::Release);
+        self.control.wake();
+        let thread = self.thread.take()?;
+        match thread.join() {
+            Ok(ended) => ended.err(),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Drop for WireBridge {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.end();
+        }
+    }
+}
+
+/// What the user should know of the room for frames that were not read yet.
+fn room_notes(room: usize, slots: usize) -> Vec<String> {
+    let mut notes = Vec::new();
+    if room < ROOM_BYTES_MIN {
+        notes.push(format!(
+            "the kernel holds only {} KiB of unread jumbo frames and segments left together, so \
+             bursts of them may be lost; run it as root outside of containers, or: sysctl \
+             net.core.rmem_max={SOCKET_BYTES}",
+            room >> 10
+        ));
+    }
+    if slots < RING_BYTES / SLOT_BYTES {
+        notes.push(format!(
+            "the kernel had memory for only {slots} unread frames instead of {}: bursts may be lost",
+            RING_BYTES / SLOT_BYTES
+        ));
+    }
+    notes
+}
+
+fn index_of(name: &str) -> Result<u32, BridgeError> {
+    let missing = || BridgeError::Missing(name.to_string());
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(missing());
+    }
+    Netlink::open().and_then(|mut netlink| netlink.index_of(name)).map_err(|_| missing())
+}
+
+/// Whether the two can be bridged; their indices and MTUs.
+fn check(interfaces: &[String; 2]) -> Result<([u32; 2], [u32; 2]), BridgeError> {
+    let [first, second] = interfaces;
+    if first == second {
+        return Err(BridgeError::Same(first.clone()));
+    }
+    let (mut indices, mut mtus) = ([0; 2], [0; 2]);
+    for (way, name) in interfaces.iter().enumerate() {
+        indices[way] = index_of(name)?;
+        let facts = sys::interface_facts(name)
+            .map_err(|error| BridgeError::System(name.clone(), "ask what it is", error))?;
+        if !facts.is_ethernet {
+            return Err(BridgeError::NotEthernet(name.clone()));
+        }
+        if !facts.is_up {
+            return Err(BridgeError::Down(name.clone()));
+        }
+        mtus[way] = facts.mtu;
+    }
+    if [peer_of(first), peer_of(second)] == [Some(indices[1]), Some(indices[0])] {
+        return Err(BridgeError::OneWire(first.clone(), second.clone()));
+    }
+    Ok((indices, mtus))
+}
+
+/// The interface at the other end of a veth pair, or below one that lies on another.
+fn peer_of(name: &str) -> Option<u32> {
+    Netlink::open().and_then(|mut netlink| netlink.peer_of(name)).ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What cannot be bridged is refused with what to do about it; no message names what no user has.
+    #[test]
+    fn what_cannot_be_bridged() {
+        let refused = |first: &str, second: &str| {
+            let interfaces = [first.to_string(), second.to_string()];
+            check(&interfaces).expect_err("these cannot be bridged")
+        };
+        assert!(matches!(refused("lo", "lo"), BridgeError::Same(_)));
+        assert!(matches!(refused("no-such-if0", "lo"), BridgeError::Missing(name) if name == "no-such-if0"));
+        assert!(matches!(refused("", "lo"), BridgeError::Missing(_)));
+        assert!(matches!(refused("a-name-of-far-too-many-letters", "lo"), BridgeError::Missing(_)));
+        let loopback = refused("lo", "no-such-if0");
+        assert!(matches!(loopback, BridgeError::NotEthernet(_)), "{loopback}");
+    }
+}

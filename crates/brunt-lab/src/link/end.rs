@@ -1,0 +1,66 @@
+//! One end of a link, as its thread sees it: where it takes frames from and puts them. A host's TAP device in a lab, or
+//! an interface of this machine (a packet socket with its ring) in a bridge.
+//!
+//! The rule: at either, a frame begins with a virtio-net header of [`VNET_HEADER_BYTES`](super::VNET_HEADER_BYTES), and
+//! its VLAN tags are in their places.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use super::ring_end::RingEnd;
+use crate::sys;
+
+/// What keeps an end open.
+#[derive(Debug)]
+pub(super) enum EndPort {
+    /// A TAP device.
+    Tap(Arc<OwnedFd>),
+    /// A packet socket, and what reads its frames, which its lane takes.
+    Interface(Arc<OwnedFd>, Option<RingEnd>),
+}
+
+/// An end, for as long as its port is held.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LinkEnd {
+    Tap(RawFd),
+    Interface(RawFd),
+}
+
+impl EndPort {
+    pub(super) fn end(&self) -> LinkEnd {
+        match self {
+            EndPort::Tap(tap) => LinkEnd::Tap(tap.as_raw_fd()),
+            EndPort::Interface(socket, _) => LinkEnd::Interface(socket.as_raw_fd()),
+        }
+    }
+
+    /// What reads an interface's frames, once.
+    pub(super) fn take_ring(&mut self) -> Option<RingEnd> {
+        match self {
+            EndPort::Tap(_) => None,
+            EndPort::Interface(_, ring) => ring.take(),
+        }
+    }
+}
+
+impl LinkEnd {
+    pub(super) fn fd(self) -> RawFd {
+        match self {
+            LinkEnd::Tap(fd) | LinkEnd::Interface(fd) => fd,
+        }
+    }
+
+    /// Whether it is an interface of this machine, whose frames have times.
+    pub(super) fn is_interface(self) -> bool {
+        matches!(self, LinkEnd::Interface(_))
+    }
+
+    /// Writes one frame.
+    pub(super) fn write(self, frame: &[u8]) -> io::Result<()> {
+        match self {
+            LinkEnd::Tap(tap) => sys::write_frame(tap, frame),
+            LinkEnd::Interface(socket) => sys::write_packet(socket, frame),
+        }
+    }
+}

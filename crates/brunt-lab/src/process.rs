@@ -1,0 +1,119 @@
+//! Processes by their numbers, as far as faults and services need them: what `/proc` says of one, and signals to it.
+
+use std::fmt::Display;
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A service with more processes than this is not followed any further.
+const PROCESSES_MAX: usize = 1 << 16;
+
+/// The name of a process's program, of which the kernel keeps 15 bytes.
+pub(crate) fn comm(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(text.trim_end_matches('\n').to_string())
+}
+
+/// A field of a process by its number in proc_pid_stat(5), from 4 on.
+pub(crate) fn stat_field(pid: u32, number: usize) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; the state behind it is field 3.
+    stat.rsplit_once(") ")?.1.split(' ').nth(number - 3)?.parse().ok()
+}
+
+/// When a process was started, in ticks since the machine was; together with its number that names it.
+pub(crate) fn started_ticks(pid: u32) -> Option<u64> {
+    stat_field(pid, 22)
+}
+
+/// Whether there is no such process, or only its body.
+pub(crate) fn is_dead(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+}
+
+/// Sends a signal to a process whose number is known to be its own still.
+pub(crate) fn signal(pid: u32, signal: Signal) -> rustix::io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    kill_process(pid.ok_or(rustix::io::Errno::SRCH)?, signal)
+}
+
+/// The living processes below this one: its children, theirs, and so on. One that was started meanwhile may be missing.
+pub fn below(pid: u32) -> Vec<u32> {
+    let mut found = children(pid);
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied().filter(|_| found.len() < PROCESSES_MAX) {
+        let more = children(parent);
+        found.extend(more);
+        next += 1;
+    }
+    found.retain(|pid| !is_dead(*pid));
+    found
+}
+
+/// The children of all threads of a process, dead ones that nobody has waited for as well.
+fn children(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut found = Vec::new();
+    for task in tasks.flatten() {
+        match fs::read_to_string(task.path().join("children")) {
+            Ok(text) => found.extend(text.split_whitespace().filter_map(|word| word.parse::<u32>().ok())),
+            // The thread has ended meanwhile.
+            Err(_) if fs::metadata(task.path()).is_err() => {}
+            // A kernel without CONFIG_PROC_CHILDREN.
+            Err(_) => return children_of_all(pid),
+        }
+    }
+    found
+}
+
+/// The same, from the parents of all processes.
+fn children_of_all(parent: u32) -> Vec<u32> {
+    all().filter(|pid| stat_field(*pid, 4) == Some(u64::from(parent))).collect()
+}
+
+/// The numbers of all processes.
+pub(crate) fn all() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Bytes of memory that are present for a process, shared ones too.
+pub(crate) fn resident_bytes(pid: u32) -> u64 {
+    status_bytes(pid, "VmRSS:").unwrap_or(0)
+}
+
+/// An amount of memory of a process by its name in proc_pid_status(5); `None` where its /proc cannot be seen.
+pub(crate) fn status_bytes(process: impl Display, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A process, its child and grandchild; by either way of looking.
+    #[test]
+    fn finds_all_below() {
+        let script = "sh -c 'sleep 1000 & echo $!; wait' & wait";
+        let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let last: u32 = line.trim().parse().unwrap();
+        let found = below(child.id());
+        assert!(found.len() == 2 && found[1] == last, "{found:?} {last}");
+        assert_eq!(children_of_all(child.id()), [found[0]]);
+        assert!(resident_bytes(last) > 0);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for pid in found {
+            signal(pid, Signal::KILL).unwrap();
+        }
+        assert!(below(child.id()).is_empty());
+    }
+}

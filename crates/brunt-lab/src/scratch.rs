@@ -1,0 +1,208 @@
+//! A folder for the files of services, which goes away with the experiment, however that ends: a process of its own
+//! waits for that ([`crate::guard`]).
+//!
+//! Processes that have the folder in their environment ([`FOLDERS_VARIABLE`]) end before it is removed: those that a
+//! service had moved to the background when its keeper was killed. In a lab the folder is made outside, before the
+//! namespaces are, and handed in as a descriptor, because what guards it would be killed with the lab's processes. The
+//! rule: nothing is removed that is mounted there.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::guard::{Guard, Undo};
+use crate::process::all;
+
+/// Names that are tried; another experiment may have the first ones.
+const NAMES_MAX: u32 = 1000;
+/// How long processes that still write to it get to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often removal is tried.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The variable by which processes of services know the folder, and are known by it.
+pub const FOLDERS_VARIABLE: &str = "BRUNT_FOLDERS";
+
+/// A folder that goes away.
+#[derive(Debug)]
+pub struct ServiceFolder {
+    path: PathBuf,
+    guard: Option<Guard>,
+}
+
+impl ServiceFolder {
+    /// A new one below the folder for temporary files (`TMPDIR`). Others may enter it, but not list it.
+    ///
+    /// # Errors
+    /// It cannot be made, or not be guarded.
+    pub fn new() -> io::Result<ServiceFolder> {
+        // Without links, as the kernel names mounts: one in the folder is not found by another path.
+        let within = std::env::temp_dir().canonicalize()?;
+        for number in 0..NAMES_MAX {
+            let path = within.join(format!("brunt-{}-{number}", std::process::id()));
+            match DirBuilder::new().mode(0o711).create(&path) {
+                Ok(()) => {
+                    let text = path.to_str().map(str::to_string);
+                    let text = text.ok_or_else(|| io::Error::other("its path is not UTF-8"));
+                    let guard = text.and_then(|path| Guard::start(Undo::Folder { path }));
+                    return match guard {
+                        Ok(guard) => Ok(ServiceFolder { path, guard: Some(guard) }),
+                        Err(error) => fs::remove_dir(&path).and(Err(error)),
+                    };
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::other(format!("{} is full of folders of experiments", within.display())))
+    }
+
+    /// For a process that [`ServiceFolder::of`] tells of it.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        Ok(File::open(&self.path)?.into())
+    }
+
+    /// The folder of this descriptor, which another process guards.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn of(descriptor: &OwnedFd) -> io::Result<ServiceFolder> {
+        let path = fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))?;
+        fs::metadata(&path).map(|_| ServiceFolder { path, guard: None })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ServiceFolder {
+    fn drop(&mut self) {
+        // What is left is tried once more by the guard.
+        if remove(&self.path).is_ok()
+            && let Some(guard) = self.guard.take()
+        {
+            guard.dismiss();
+        }
+    }
+}
+
+/// Removes a folder with all that is in it, as soon as nobody adds to it.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        end_users(path);
+        if let Some(mounted) = mounted_below(path)? {
+            // A mount of a service that was killed. Where it may not be taken away its files are nobody's to remove.
+            unmount(&mounted, UnmountFlags::DETACH)?;
+            continue;
+        }
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if begin.elapsed() > PATIENCE => return Err(error),
+            Err(_) => std::thread::sleep(LOOK),
+            Ok(()) => return Ok(()),
+        }
+    }
+}
+
+/// Kills the processes that have this folder in their environment.
+fn end_users(folder: &Path) {
+    let variable = [FOLDERS_VARIABLE.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
+    for pid in all().filter_map(|pid| Pid::from_raw(pid.try_into().ok()?)) {
+        // What is read is of the process that is held, unless it is gone, which a signal will say.
+        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|one| one == variable) {
+            let _ = pidfd_send_signal(&handle, Signal::KILL);
+        }
+    }
+}
+
+/// Something that is mounted in this folder, the last one if there are several.
+fn mounted_below(folder: &Path) -> io::Result<Option<PathBuf>> {
+    let text = fs::read_to_string("/proc/self/mountinfo")?;
+    let place = |line: &str| Some(unescaped(line.split(' ').nth(4)?));
+    let below = |place: &PathBuf| place.starts_with(folder) && place != folder;
+    Ok(text.lines().filter_map(place).rfind(below))
+}
+
+/// Blanks are written as `\040`, and some others likewise (proc_pid_mountinfo(5)).
+fn unescaped(text: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..3).filter(|_| *first == b'\\').and_then(|code| std::str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removes_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::create_dir_all(path.join("b/c")).unwrap();
+        fs::write(path.join("b/d"), "e").unwrap();
+        remove(&path).unwrap();
+        assert!(!path.exists());
+        remove(&path).unwrap();
+    }
+
+    /// Who has the folder in its environment ends, and nobody else.
+    #[test]
+    fn users_end_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::create_dir(&path).unwrap();
+        let sleeper = |value: &Path| {
+            let mut command = std::process::Command::new("sleep");
+            command.arg("1000").env(FOLDERS_VARIABLE, value).spawn().unwrap()
+        };
+        let (mut user, mut other) = (sleeper(&path), sleeper(folder.path()));
+        // Until the program runs, the environment is that of this process.
+        let has_it = || {
+            let environment = fs::read(format!("/proc/{}/environ", user.id())).unwrap();
+            environment.windows(FOLDERS_VARIABLE.len()).any(|part| part == FOLDERS_VARIABLE.as_bytes())
+        };
+        while !has_it() {
+            std::thread::yield_now();
+        }
+        remove(&path).unwrap();
+        assert!(user.wait().unwrap().code().is_none());
+        assert!(other.try_wait().unwrap().is_none() && !path.exists());
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+
+    #[test]
+    fn mounts_are_found() {
+        assert_eq!(unescaped("/a\\040b\\134"), PathBuf::from("/a b\\"));
+        assert!(mounted_below(Path::new("/")).unwrap().is_some());
+        assert_eq!(mounted_below(Path::new("/no/such/folder")).unwrap(), None);
+    }
+}

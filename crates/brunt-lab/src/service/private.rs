@@ -1,0 +1,58 @@
+//! Folders that a service has for itself where its programs have fixed paths, such as `/var/lib/glusterd`: each is made in
+//! the service's own folder and mounted over that path on its host.
+//!
+//! Called by keepers on hosts of a lab, whose mounts nobody else sees ([`crate::host`]). The rule: nothing is made outside
+//! of the service's folder, and what was mounted before a restart stays as it is.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::mount_bind;
+
+use super::KeeperOrder;
+use super::error::ServiceError;
+
+/// Where the service's folder has them.
+const WITHIN: &str = "private";
+
+/// Mounts all of a service's.
+pub(super) fn mount_all(order: &KeeperOrder) -> Result<(), ServiceError> {
+    order.private.iter().try_for_each(|path| {
+        let failed = |source| ServiceError::Private { path: path.clone(), source };
+        let real = path.canonicalize().map_err(failed)?;
+        let own = place(&order.folder, &real);
+        if let Some(hidden) = hidden(&real, order) {
+            return Err(ServiceError::PrivateHides { path: path.clone(), hidden });
+        }
+        mount(&own, &real).map_err(failed)
+    })
+}
+
+/// Where the folder for this path is.
+fn place(folder: &Path, path: &Path) -> PathBuf {
+    folder.join(WITHIN).join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// What the keeper needs and would not find any more.
+fn hidden(path: &Path, order: &KeeperOrder) -> Option<PathBuf> {
+    let program = std::env::current_exe().unwrap_or_default();
+    [order.folder.clone(), order.log.clone(), program].into_iter().find(|needed| needed.starts_with(path))
+}
+
+fn mount(own: &Path, path: &Path) -> io::Result<()> {
+    let there = fs::metadata(path)?;
+    if !there.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    fs::create_dir_all(own)?;
+    let made = fs::metadata(own)?;
+    if (made.dev(), made.ino()) == (there.dev(), there.ino()) {
+        return Ok(());
+    }
+    fs::set_permissions(own, there.permissions())?;
+    // A lab without root has a single user, who owns all.
+    let _ = chown(own, Some(there.uid()), Some(there.gid()));
+    Ok(mount_bind(own, path)?)
+}

@@ -1,0 +1,138 @@
+//! Whether a service is ready: its port, its line, its command, as far as each is asked for.
+//!
+//! The rule: what was seen once is not looked at again.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::process::WaitStatus;
+
+use super::ReadyWhen;
+use super::error::ending;
+
+/// How long a connection may take to be accepted or refused.
+const CONNECT_TIME: Duration = Duration::from_millis(250);
+/// Time between two attempts of a command.
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What is still waited for.
+#[derive(Debug)]
+pub(super) struct Lacking {
+    /// Something has to listen here.
+    port: Option<SocketAddr>,
+    /// A line with this in it.
+    line: Option<String>,
+    /// A command has to succeed.
+    command: bool,
+    /// The command of a daemon has to return.
+    returned: bool,
+    attempt: Attempt,
+}
+
+/// An attempt of the command.
+#[derive(Debug)]
+enum Attempt {
+    /// None yet.
+    None,
+    /// One is under way.
+    Runs,
+    /// One failed, and when.
+    Failed(WaitStatus, Instant),
+}
+
+impl Lacking {
+    /// All that is asked for.
+    pub fn new(when: &ReadyWhen, address: SocketAddr, daemon: bool) -> Lacking {
+        Lacking {
+            port: when.port.map(|_| address),
+            line: when.line.clone(),
+            command: when.command.is_some(),
+            returned: daemon,
+            attempt: Attempt::None,
+        }
+    }
+
+    /// The line was said.
+    pub fn line_seen(&mut self) {
+        self.line = None;
+    }
+
+    /// The command of a daemon returned with status 0.
+    pub fn returned(&mut self) {
+        self.returned = false;
+    }
+
+    /// Whether another attempt of the command is due; it counts as started then.
+    pub fn attempt_is_due(&mut self) -> bool {
+        let is_due = match &self.attempt {
+            Attempt::None => self.command,
+            Attempt::Runs => false,
+            Attempt::Failed(_, at) => self.command && at.elapsed() >= ATTEMPT_PAUSE,
+        };
+        if is_due {
+            self.attempt = Attempt::Runs;
+        }
+        is_due
+    }
+
+    /// How an attempt ended.
+    pub fn attempt_ended(&mut self, status: WaitStatus) {
+        if status.exit_status() == Some(0) {
+            self.command = false;
+        }
+        self.attempt = Attempt::Failed(status, Instant::now());
+    }
+
+    /// Looks at the port, and whether nothing is lacking any more.
+    pub fn is_nothing(&mut self) -> bool {
+        if self.port.is_some_and(|at| TcpStream::connect_timeout(&at, CONNECT_TIME).is_ok()) {
+            self.port = None;
+        }
+        self.port.is_none() && self.line.is_none() && !self.command && !self.returned
+    }
+
+    /// In words.
+    pub fn said(&self) -> String {
+        let mut said = Vec::new();
+        said.extend(self.port.map(|at| format!("nothing listens on {at}")));
+        said.extend(self.line.as_ref().map(|words| format!("it did not say '{words}'")));
+        if self.command {
+            said.push(match &self.attempt {
+                Attempt::None => "its ready command was not started".to_string(),
+                Attempt::Runs => "its ready command does not end".to_string(),
+                Attempt::Failed(status, _) => format!("its ready command {}", ending(status)),
+            });
+        }
+        if self.returned {
+            said.push("its command has not moved to the background; omit daemon if it does not".to_string());
+        }
+        said.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn all_that_is_asked_for_has_to_come() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let within = Duration::from_secs(1);
+        let (line, command) = (Some("up".to_string()), Some(vec!["true".to_string()]));
+        let when = ReadyWhen { port: Some(at.port()), line, command, within };
+        let mut lacking = Lacking::new(&when, at, true);
+        assert!(
+            lacking.said().starts_with(&format!("nothing listens on {at}, it did not say 'up', its ready"))
+        );
+        assert!(!lacking.is_nothing() && !lacking.said().contains("listens"), "{}", lacking.said());
+        lacking.line_seen();
+        lacking.returned();
+        assert!(lacking.attempt_is_due() && !lacking.attempt_is_due() && !lacking.is_nothing());
+        assert_eq!(lacking.said(), "its ready command does not end");
+        let none = ReadyWhen { port: None, line: None, command: None, within };
+        assert!(Lacking::new(&none, at, false).is_nothing());
+    }
+}

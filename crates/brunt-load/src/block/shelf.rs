@@ -1,0 +1,121 @@
+//! Journals of acknowledged writes that are kept for somebody else, until the run is over: on a host that works for a
+//! controller, which puts them beside those of other hosts. Workers fill them; whoever made the shelf reads them afterwards.
+//!
+//! The rule: a shelf leaves no names behind. Its files are whatever its maker gives, and are gone with the last that has them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::verify::{Journal, JournalHead};
+
+/// Gives an empty file that can be read and written.
+pub type MakeFile = Box<dyn Fn() -> io::Result<File> + Send + Sync>;
+
+/// The journals of a run's workers that are here. Clones are the same.
+#[derive(Clone)]
+pub struct JournalShelf(Arc<Shelf>);
+
+struct Shelf {
+    make: MakeFile,
+    /// By the number of their worker among all.
+    files: Mutex<BTreeMap<u32, File>>,
+}
+
+impl JournalShelf {
+    /// An empty one.
+    pub fn new(make: MakeFile) -> JournalShelf {
+        JournalShelf(Arc::new(Shelf { make, files: Mutex::default() }))
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<u32, File>> {
+        self.0.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A worker's journal.
+    ///
+    /// # Errors
+    /// There is no file for it.
+    pub fn journal(&self, head: JournalHead) -> io::Result<Journal> {
+        let file = (self.0.make)()?;
+        self.files().insert(head.worker, file.try_clone()?);
+        Journal::begin(file, PathBuf::from(format!("journal of worker {}", head.worker)), head)
+    }
+
+    /// How long they are now, by worker, from the first worker on.
+    ///
+    /// # Errors
+    /// A file cannot be looked at.
+    pub fn lengths(&self) -> io::Result<BTreeMap<u32, u64>> {
+        self.files().iter().map(|(worker, file)| Ok((*worker, file.metadata()?.len()))).collect()
+    }
+
+    /// Some bytes of a worker's journal.
+    ///
+    /// # Errors
+    /// There is no such journal, it is shorter, or cannot be read.
+    pub fn read(&self, worker: u32, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let files = self.files();
+        let file = files.get(&worker).ok_or(io::ErrorKind::NotFound)?;
+        file.read_exact_at(bytes, offset)
+    }
+}
+
+impl fmt::Debug for JournalShelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JournalShelf").field("journals", &self.files().len()).finish()
+    }
+}
+
+/// Whether it is the same shelf, not one with the same journals.
+impl PartialEq for JournalShelf {
+    fn eq(&self, other: &JournalShelf) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// What tells the blocks of a run from those of others when they are verified, and who keeps its journals.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunMark {
+    /// Stands in each block.
+    pub run: u64,
+    /// Where journals go; `None`: into the folder of the workload, if it names one.
+    pub shelf: Option<JournalShelf>,
+}
+
+impl From<u64> for RunMark {
+    fn from(run: u64) -> RunMark {
+        RunMark { run, shelf: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::verify::{HEAD_BYTES, StableWhen, parse_head};
+
+    #[test]
+    fn a_shelf_holds_what_workers_wrote() {
+        let shelf = JournalShelf::new(Box::new(tempfile::tempfile));
+        let head = |worker| JournalHead {
+            run: 9,
+            start: 0,
+            len: 4096,
+            grain: 512,
+            worker,
+            stable: StableWhen::Flushed,
+        };
+        let journals = [7, 3].map(|worker| shelf.journal(head(worker)).unwrap());
+        let head_bytes = HEAD_BYTES as u64;
+        assert_eq!(shelf.lengths().unwrap(), BTreeMap::from([(3, head_bytes), (7, head_bytes)]));
+        drop(journals);
+        let mut bytes = [0; HEAD_BYTES];
+        shelf.read(7, 0, &mut bytes).unwrap();
+        assert_eq!(parse_head(&bytes), Ok(head(7)));
+        assert!(shelf.read(7, 1, &mut bytes).is_err() && shelf.read(4, 0, &mut bytes).is_err());
+    }
+}

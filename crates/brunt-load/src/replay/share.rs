@@ -1,0 +1,64 @@
+//! Which requests of a trace each of several hosts sends, where they replay it together: every host reads all of the trace,
+//! and passes over what is another's.
+//!
+//! The rule: a request has one host, which follows from its place in the trace's own addresses, so that requests on the same
+//! blocks go through one host, in the order of the trace.
+
+use brunt_core::sketch::spread;
+
+use super::select::Selected;
+
+/// Neighbouring addresses go to one host, so that only requests across such a border may meet another's.
+const STRIPE_BYTES: u64 = 1 << 20;
+
+/// One host's part of the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    /// The host's number.
+    pub index: u32,
+    /// How many hosts there are.
+    pub of: u32,
+}
+
+impl Share {
+    /// Of one who has all of them.
+    pub const ALL: Share = Share { index: 0, of: 1 };
+
+    /// Whether a request is sent here.
+    pub fn has(self, request: &Selected) -> bool {
+        let place = (request.offset / STRIPE_BYTES) ^ (u64::from(request.device) << 44);
+        // Stripes that are apart by any step go to all hosts.
+        (spread(place) % u64::from(self.of)) as u32 == self.index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_block::Op;
+
+    /// Each request has one host, blocks stay together, and hosts have about the same.
+    #[test]
+    fn each_request_has_one_host() {
+        let mut counts = [0; 3];
+        for stripe in 0..3000 {
+            let at = |offset| Selected {
+                time_ns: 0,
+                response_ns: None,
+                device: (stripe % 2) as u32,
+                target: 0,
+                op: Op::Read,
+                offset: stripe * 8 * STRIPE_BYTES + offset,
+                len: 512,
+                fua: false,
+                content: None,
+            };
+            let hosts = |offset| (0..3).filter(move |index| Share { index: *index, of: 3 }.has(&at(offset)));
+            let host: Vec<u32> = hosts(0).collect();
+            assert_eq!(host.len(), 1);
+            assert!(hosts(STRIPE_BYTES - 512).eq(host.iter().copied()) && Share::ALL.has(&at(0)));
+            counts[host[0] as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| (900..1100).contains(count)), "{counts:?}");
+    }
+}

@@ -1,0 +1,194 @@
+//! What each host of several did in a run, and how far apart they started. Filled by loads whose workers are on other hosts,
+//! kept in the summary of a run.
+//!
+//! The rules: a time that crosses hosts stands beside how far it may be off; rates of different times are not added up.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::record::part;
+use crate::{OpFigures, OpKind, Outcome};
+
+/// A host's part of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostFigures {
+    /// Its name in the experiment.
+    pub name: String,
+    /// Worker threads.
+    pub workers: u32,
+    /// Requests a second of these workers.
+    pub requests_per_second: f64,
+    /// Bytes a second of these workers.
+    pub bytes_per_second: f64,
+    /// The same of each kind of operation.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub ops: Vec<HostOpRate>,
+    /// Requests of these workers that failed.
+    #[serde(skip_serializing_if = "is_none_failed", default)]
+    pub failed: u64,
+    /// The first error of one of them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub first_error: Option<String>,
+    /// When its first worker began, in microseconds after the time at which all hosts were to start; `null` if none did.
+    /// The first request of an open loop may be due later.
+    pub began_us: Option<f64>,
+    /// When its last worker had measured everything, in seconds after the time at which all hosts were to start; of a host that
+    /// was lost, the end of the last interval that came.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ended_s: Option<f64>,
+    /// How far `began_us` may be off, either way, because the clocks of host and controller are not known better.
+    pub clock_error_us: Option<f64>,
+    /// How many nanoseconds the host's `CLOCK_MONOTONIC` was ahead of the controller's when it began, at least and at most.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub clock_ahead_ns: Option<[i64; 2]>,
+    /// Shortest round trip to its agent.
+    pub round_trip_us: f64,
+    /// Bytes sent to its agent since the experiment began.
+    pub sent_bytes: u64,
+    /// Bytes received from it since then.
+    pub received_bytes: u64,
+    /// It was lost in this run or before.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lost: Option<HostLoss>,
+    /// Requests of its workers that are missing in the record (`record_requests`); its figures have them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub requests_lost: Option<RequestsLost>,
+    /// Journals of acknowledged writes (`verify.journal`) of its workers that are missing: `brunt verify` cannot check what these
+    /// workers wrote.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub journals_lost: Option<JournalsLost>,
+}
+
+/// Rates of one kind of operation on one host; those of all kinds add up to the host's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostOpRate {
+    /// Kind of operation.
+    pub op: OpKind,
+    /// Requests a second.
+    pub requests_per_second: f64,
+    /// Bytes a second; zero of a kind that moves none.
+    pub bytes_per_second: f64,
+}
+
+impl HostFigures {
+    /// Adds the rates of one of its workers.
+    pub fn add(&mut self, outcome: &Outcome) {
+        self.requests_per_second += outcome.requests_per_second;
+        self.bytes_per_second += outcome.bytes_per_second;
+        // Each kind's part of the rate of all, by what came in time: as in the summary of a run.
+        let requests = |figures: &OpFigures| figures.completed.saturating_sub(figures.late);
+        let bytes = |op: OpKind, figures: &OpFigures| match op.moves_bytes() {
+            true => figures.bytes.saturating_sub(figures.late_bytes),
+            false => 0,
+        };
+        let (all_requests, all_bytes) =
+            (outcome.figures.completed_in_time(), outcome.figures.bytes_in_time());
+        for (op, figures) in outcome.figures.ops() {
+            let requests = part(outcome.requests_per_second, requests(figures), all_requests);
+            let bytes = part(outcome.bytes_per_second, bytes(op, figures), all_bytes);
+            match self.ops.iter_mut().find(|rate| rate.op == op) {
+                Some(rate) => {
+                    rate.requests_per_second += requests;
+                    rate.bytes_per_second += bytes;
+                }
+                None => {
+                    self.ops.push(HostOpRate { op, requests_per_second: requests, bytes_per_second: bytes })
+                }
+            }
+        }
+    }
+}
+
+/// Journals of acknowledged writes that were kept on a host and did not arrive.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JournalsLost {
+    /// Number of workers whose journals are missing.
+    pub workers: u32,
+    /// Why.
+    pub why: String,
+}
+
+/// Requests that were made and are not in the record of single requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RequestsLost {
+    /// How many; of a host that was lost, those that its intervals had counted until then.
+    pub count: u64,
+    /// Why.
+    pub why: String,
+}
+
+fn is_none_failed(failed: &u64) -> bool {
+    *failed == 0
+}
+
+/// How a host was lost. What it would have done from then on is in no figure.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostLoss {
+    /// When that was noticed, in seconds after the start of the run; 0 if before.
+    pub after_s: f64,
+    /// What was noticed.
+    pub why: String,
+}
+
+/// The time in which all workers of a run worked, of a run whose workers ended at different times. The sum of each worker's own
+/// rate would be no rate at any time: whoever goes on alone has the storage to itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CommonTime {
+    /// Its length in seconds: the intervals that all workers measured whole. 0 if there are none; then the rates of the run
+    /// are over all of its time.
+    pub seconds: f64,
+    /// Requests completed in it.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Requests completed before and after it, which are not in the rates.
+    pub requests_left_out: u64,
+    /// From the end of the first worker to that of the last, in seconds.
+    pub ended_apart_s: f64,
+}
+
+impl CommonTime {
+    /// The share of requests that are not in the rates.
+    pub fn left_out(&self) -> f64 {
+        self.requests_left_out as f64 / (self.requests + self.requests_left_out).max(1) as f64
+    }
+}
+
+/// How far apart hosts started.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StartSpread {
+    /// From the first to the last host's begin, in microseconds.
+    pub spread_us: f64,
+    /// How far that may be off: the errors of both clocks.
+    pub error_us: f64,
+}
+
+impl StartSpread {
+    /// Of several hosts that made requests; `None` of fewer than two.
+    pub fn of(hosts: &[HostFigures]) -> Option<StartSpread> {
+        let began = |host: &HostFigures| Some((host.began_us?, host.clock_error_us?));
+        let mut began: Vec<(f64, f64)> = hosts.iter().filter_map(began).collect();
+        began.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let [(first, first_error), .., (last, last_error)] = began[..] else { return None };
+        Some(StartSpread { spread_us: last - first, error_us: first_error + last_error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread_has_the_errors_of_both_ends() {
+        let host =
+            |began_us, clock_error_us| HostFigures { began_us, clock_error_us, ..HostFigures::default() };
+        let check = |hosts: &[HostFigures], expected: Option<(f64, f64)>| {
+            let found = StartSpread::of(hosts).map(|found| (found.spread_us, found.error_us));
+            assert_eq!(found, expected);
+        };
+        check(&[], None);
+        check(&[host(Some(1.0), Some(2.0)), host(None, None)], None);
+        let three = [host(Some(70.0), Some(3.0)), host(Some(-5.0), Some(40.0)), host(Some(60.0), Some(99.0))];
+        check(&three, Some((75.0, 43.0)));
+    }
+}

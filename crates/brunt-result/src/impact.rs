@@ -1,0 +1,189 @@
+//! Indexes of robustness as plain data: what many clients at once, or a longer way to the storage, leave of a client's
+//! throughput. Computed by [`crate::indexes`], kept in the summary, shown in the terminal and on pages.
+//!
+//! The formulas are those of "Indexes for Distributed File/Storage Systems as a Large Scale Virtual Machine Disk Image
+//! Storage in a Wide Area Network" (equations 1 and 2).
+//!
+//! The rule: a ratio without an interval is not shown as a number; what is missing is said in its place.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::OpKind;
+use crate::statistics::{Estimate, Ratio};
+
+/// Axis: number of clients at once.
+pub const CLIENTS_AXIS: &str = "clients";
+/// Axis: which clients these are, joined by [`CLIENTS_JOINT`].
+pub const ON_AXIS: &str = "on";
+/// Between the names of clients in a value of [`ON_AXIS`].
+pub const CLIENTS_JOINT: char = '+';
+/// Axis: delay of links.
+pub const DELAY_AXIS: &str = "link_delay";
+
+/// Indexes of robustness of an experiment that sweeps `clients`, or `link_delay` with 0 among its values.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RobustnessIndexes {
+    /// The ratios.
+    pub impacts: Vec<ImpactIndex>,
+    /// Throughput of each client, at each of the points.
+    pub clients: Vec<ClientThroughput>,
+    /// Runs that count in no ratio.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<RunLeftOut>,
+    /// Why there is no ratio of some kind, and what to write for one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// What a ratio compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ImpactKind {
+    /// ParallelismImpactRatio: throughput with X clients at once, divided by that of the same clients one after another.
+    Parallelism,
+    /// LatencyImpactRatio: throughput with a link delay, divided by that without.
+    Latency,
+}
+
+impl ImpactKind {
+    /// As the paper calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ImpactKind::Parallelism => "ParallelismImpactRatio",
+            ImpactKind::Latency => "LatencyImpactRatio",
+        }
+    }
+}
+
+/// A ratio of throughputs, of one workload on one target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ImpactIndex {
+    /// What it compares.
+    pub kind: ImpactKind,
+    /// The target's name.
+    pub target: String,
+    /// The workload's name.
+    pub workload: String,
+    /// Values of the axes that both sides have in common.
+    pub axes: BTreeMap<String, String>,
+    /// Kind of operation; `null` for all kinds together.
+    pub op: Option<OpKind>,
+    /// Clients at once: the X of a parallelism index; of a latency index on both sides.
+    pub at_once: u32,
+    /// Of a latency index: the delay that is compared with none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_delay: Option<String>,
+    /// Of the mean throughput of a client.
+    pub per_client: ImpactRatio,
+    /// Of the throughput of all clients that work at once.
+    pub aggregate: ImpactRatio,
+    /// Rounds in which every client took part on both sides, so that they count.
+    pub rounds: u32,
+    /// Rounds that do not count, because a run of theirs is in `left_out`.
+    pub rounds_left_out: u32,
+}
+
+/// A ratio with its interval, or why there is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ImpactRatio {
+    /// The ratio with its 95 % interval; `null` where there is no interval.
+    pub interval: Option<Ratio>,
+    /// Clients that were drawn for the interval; with 1 it is over rounds alone.
+    pub clients: u32,
+    /// The ratio in each round that counts, for comparisons with other results.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_round: Vec<f64>,
+    /// Why there is no interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<NoInterval>,
+}
+
+/// Why a ratio has no interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoInterval {
+    /// No round was complete on both sides.
+    NoRound,
+    /// Only one round was complete on both sides.
+    OneRound,
+    /// A client moved nothing.
+    NothingMoved,
+}
+
+impl ImpactIndex {
+    /// What it is of, in one line: `store write, 4 clients, link_delay=10ms`.
+    pub fn label(&self) -> String {
+        let clients = if self.at_once == 1 { "1 client".into() } else { format!("{} clients", self.at_once) };
+        let mut label = format!("{} {}, {clients}", self.target, self.workload);
+        for (axis, value) in self.axes.iter().filter(|(axis, _)| *axis != CLIENTS_AXIS) {
+            label += &format!(", {axis}={value}");
+        }
+        if let Some(delay) = &self.link_delay {
+            label += &format!(", link_delay={delay}");
+        }
+        self.op.map_or(label.clone(), |op| format!("{label}, {op}"))
+    }
+}
+
+impl ImpactRatio {
+    /// The ratio with its interval, or why there is none.
+    pub fn said(&self) -> String {
+        match (self.interval, self.missing) {
+            (Some(found), _) => format!("{:.3} [{:.3}, {:.3}]", found.ratio, found.low, found.high),
+            (None, missing) => missing.map_or("-", NoInterval::said).to_string(),
+        }
+    }
+}
+
+impl NoInterval {
+    /// In words.
+    pub fn said(self) -> &'static str {
+        match self {
+            NoInterval::NoRound => "no complete round",
+            NoInterval::OneRound => "no interval: one round",
+            NoInterval::NothingMoved => "none: nothing was moved",
+        }
+    }
+}
+
+/// Throughput of one client at one point: its own bar of a figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ClientThroughput {
+    /// The client: its host's name, or `local` for the process that ran the experiment.
+    pub client: String,
+    /// The target's name.
+    pub target: String,
+    /// The workload's name.
+    pub workload: String,
+    /// Values of the point's axes.
+    pub axes: BTreeMap<String, String>,
+    /// Kind of operation; `null` for all kinds together.
+    pub op: Option<OpKind>,
+    /// Bytes per second, over the runs in which all clients took part; `null` without any.
+    pub bytes_per_second: Option<Estimate>,
+}
+
+/// A run that counts in no ratio.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunLeftOut {
+    /// The point's label.
+    pub point: String,
+    /// The run's number, from 0.
+    pub repetition: u32,
+    /// Clients that did not take part, or not to the end; empty where the run as a whole was incomplete.
+    pub absent: Vec<String>,
+}
+
+impl RunLeftOut {
+    /// In words.
+    pub fn said(&self) -> String {
+        let why = match self.absent.is_empty() {
+            true => "incomplete".to_string(),
+            false => format!("without {}", self.absent.join(", ")),
+        };
+        format!("{}, repetition {}: {why}", self.point, self.repetition)
+    }
+}

@@ -1,0 +1,263 @@
+//! The functions of libgfapi that a device needs, with the types of its header (glusterfs/api/glfs.h of GlusterFS 6 and
+//! later), and an open file behind them.
+//!
+//! Asynchronous functions changed their callback in GlusterFS 6: it has two more arguments. Both forms are in the library
+//! under the same names, so that they are looked up with their version.
+//!
+//! The rule: handles are used between their opening and [`GlusterFile`]'s end only, and libgfapi allows several threads to
+//! use a file at once.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::io;
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::thread;
+
+use super::url::GlusterConfig;
+use crate::library::LibraryError;
+use crate::library::loading::{LibraryFile, Loaded, functions, once, text};
+use crate::library::patience::{CLOSING, within};
+use crate::library::slots::{Library, LibraryOp, SlotToken};
+
+const GFAPI: LibraryFile = LibraryFile { file: "libgfapi.so.0", package: "libgfapi0", needs: "GlusterFS 6" };
+
+/// Levels of the library's log (GF_LOG_NONE, GF_LOG_WARNING).
+const LOG_NONE: c_int = 0;
+const LOG_WARNING: c_int = 5;
+
+type Handle = *mut c_void;
+/// `glfs_io_cbk`: file, result, attributes before and after, the caller's pointer.
+type Callback = unsafe extern "C" fn(Handle, isize, *mut c_void, *mut c_void, *mut c_void);
+
+functions! {
+    /// Volumes and files.
+    Files, None, {
+        fn glfs_new(*const c_char) -> Handle;
+        fn glfs_set_volfile_server(Handle, *const c_char, *const c_char, c_int) -> c_int;
+        fn glfs_set_xlator_option(Handle, *const c_char, *const c_char, *const c_char) -> c_int;
+        fn glfs_set_logging(Handle, *const c_char, c_int) -> c_int;
+        fn glfs_init(Handle) -> c_int;
+        fn glfs_fini(Handle) -> c_int;
+        fn glfs_open(Handle, *const c_char, c_int) -> Handle;
+        fn glfs_close(Handle) -> c_int;
+        fn glfs_lseek(Handle, i64, c_int) -> i64;
+    }
+}
+
+functions! {
+    /// Operations that end by a callback.
+    Operations, Some("GFAPI_6.0"), {
+        fn glfs_pread_async(Handle, *mut c_void, usize, i64, c_int, Callback, *mut c_void) -> c_int;
+        fn glfs_pwrite_async(Handle, *const c_void, c_int, i64, c_int, Callback, *mut c_void) -> c_int;
+        fn glfs_fdatasync_async(Handle, Callback, *mut c_void) -> c_int;
+        fn glfs_discard_async(Handle, i64, usize, Callback, *mut c_void) -> c_int;
+        fn glfs_zerofill_async(Handle, i64, i64, Callback, *mut c_void) -> c_int;
+    }
+}
+
+/// The library's functions.
+struct Gfapi {
+    files: Files,
+    operations: Operations,
+}
+
+/// Loads the library, or finds it loaded.
+fn gfapi() -> Result<&'static Gfapi, LibraryError> {
+    static GFAPI_LOADED: OnceLock<Gfapi> = OnceLock::new();
+    once(&GFAPI_LOADED, || {
+        let library = Loaded::open(GFAPI)?;
+        Ok(Gfapi { files: Files::find(&library)?, operations: Operations::find(&library)? })
+    })
+}
+
+/// A file that is open, with its own connections to the volume.
+pub(super) struct GlusterFile {
+    gfapi: &'static Gfapi,
+    name: String,
+    /// Null until they are open.
+    handles: Handles,
+}
+
+#[derive(Clone, Copy)]
+struct Handles {
+    volume: Handle,
+    file: Handle,
+}
+
+// SAFETY: libgfapi locks its own; its handles belong to no thread.
+unsafe impl Send for Handles {}
+// SAFETY: the same.
+unsafe impl Sync for Handles {}
+
+impl GlusterFile {
+    /// Connects and opens. Waits for the volume: for a thread that may be left behind.
+    pub fn open(config: &GlusterConfig) -> Result<GlusterFile, LibraryError> {
+        let gfapi = gfapi()?;
+        let handles = Handles { volume: null_mut(), file: null_mut() };
+        // What is opened before something fails is closed with it.
+        let mut file = GlusterFile { gfapi, name: config.name(), handles };
+        file.connect(config)?;
+        let path = text(&config.path);
+        let access = if config.read_only { libc::O_RDONLY } else { libc::O_RDWR };
+        let direct = if config.cache { 0 } else { libc::O_DIRECT };
+        // SAFETY: the volume is there; the text lives through the call.
+        file.handles.file =
+            unsafe { (gfapi.files.glfs_open)(file.handles.volume, path.as_ptr(), access | direct) };
+        let advice = "the path begins at the volume's root; 'truncate' on a mounted volume makes a file";
+        let answer = if file.handles.file.is_null() { -1 } else { 0 };
+        file.check(answer, || format!("open '{}'", config.path), advice)?;
+        Ok(file)
+    }
+
+    /// A volume with its connections.
+    fn connect(&mut self, config: &GlusterConfig) -> Result<(), LibraryError> {
+        let files = &self.gfapi.files;
+        let volume = text(&config.volume);
+        // SAFETY: the text lives through the call.
+        self.handles.volume = unsafe { (files.glfs_new)(volume.as_ptr()) };
+        let at = self.handles.volume;
+        let answer = if at.is_null() { -1 } else { 0 };
+        self.check(answer, || "begin".to_string(), "")?;
+        let (host, log) = (text(&config.host), text(config.log.as_deref().unwrap_or("/dev/null")));
+        let level = if config.log.is_some() { LOG_WARNING } else { LOG_NONE };
+        let behind = c"*-write-behind".as_ptr();
+        let strict = if config.cache { c"off" } else { c"on" };
+        // SAFETY: the volume's handle is there; all texts live through the calls.
+        let answers = unsafe {
+            [
+                (files.glfs_set_volfile_server)(at, c"tcp".as_ptr(), host.as_ptr(), config.port.into()),
+                (files.glfs_set_logging)(at, log.as_ptr(), level),
+                // With O_DIRECT writes are not acknowledged before the bricks have them.
+                (files.glfs_set_xlator_option)(at, behind, c"strict-O_DIRECT".as_ptr(), strict.as_ptr()),
+                // A write that failed behind our back is not forgotten by the flush that said so.
+                (files.glfs_set_xlator_option)(
+                    at,
+                    behind,
+                    c"resync-failed-syncs-after-fsync".as_ptr(),
+                    c"on".as_ptr(),
+                ),
+            ]
+        };
+        for answer in answers {
+            self.check(answer, || "configure the client".to_string(), "")?;
+        }
+        // SAFETY: the volume's handle is there and configured.
+        let answer = unsafe { (files.glfs_init)(at) };
+        let advice = "does glusterd run there, and is the volume started? See 'gluster volume info'; log=FILE says more";
+        self.check(answer, || format!("connect to volume '{}'", config.volume), advice)
+    }
+
+    /// How long the file is.
+    pub fn size_bytes(&self) -> Result<u64, LibraryError> {
+        // SAFETY: the file is open. Requests carry their offsets and do not use the file's.
+        let end = unsafe { (self.gfapi.files.glfs_lseek)(self.handles.file, 0, libc::SEEK_END) };
+        self.check(if end < 0 { -1 } else { 0 }, || "find the file's size".to_string(), "")?;
+        Ok(end as u64)
+    }
+
+    /// Answers below zero are errors; which one is in errno.
+    fn check(
+        &self,
+        answer: c_int,
+        doing: impl FnOnce() -> String,
+        advice: &'static str,
+    ) -> Result<(), LibraryError> {
+        if answer >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        Err(LibraryError::Refused { name: self.name.clone(), doing: doing(), error, advice })
+    }
+}
+
+impl Drop for GlusterFile {
+    fn drop(&mut self) {
+        let (handles, gfapi) = (self.handles, self.gfapi);
+        // Every slot holds the file until the library gave it back: nothing is under way. A volume that does not answer
+        // keeps the thread, not us.
+        within(CLOSING, move || {
+            let file = { handles }.file;
+            if !file.is_null() {
+                // SAFETY: it was opened, and is closed once.
+                unsafe { (gfapi.files.glfs_close)(file) };
+            }
+            // `glfs_fini` gives frames that its translators lost ten seconds to come back: nobody waits for that.
+            thread::spawn(move || {
+                let volume = { handles }.volume;
+                if !volume.is_null() {
+                    // SAFETY: it was made, and goes once, after its file.
+                    unsafe { (gfapi.files.glfs_fini)(volume) };
+                }
+            });
+        });
+    }
+}
+
+/// The errno of this thread, negative; never 0.
+fn errno() -> i64 {
+    match io::Error::last_os_error().raw_os_error() {
+        None | Some(0) => -i64::from(libc::EIO),
+        Some(errno) => -i64::from(errno),
+    }
+}
+
+/// libgfapi calls this when an operation has ended, on a thread of its own, with errno set where it failed.
+unsafe extern "C" fn ended(_: Handle, result: isize, _: *mut c_void, _: *mut c_void, token: *mut c_void) {
+    let result = if result < 0 { errno() } else { result as i64 };
+    // SAFETY: the token is what `begin` got, and libgfapi calls once.
+    unsafe { SlotToken::end(token.cast(), result) };
+}
+
+// SAFETY: libgfapi calls `ended` once for each operation that it took, when it is done with the operation's memory; it
+// never does for one that it refused.
+unsafe impl Library for GlusterFile {
+    unsafe fn begin(
+        &self,
+        op: LibraryOp,
+        offset: u64,
+        memory: *mut u8,
+        len: u64,
+        token: *const SlotToken,
+    ) -> Result<(), i32> {
+        let (operations, file) = (&self.gfapi.operations, self.handles.file);
+        let (offset, token) = (offset as i64, token.cast_mut().cast());
+        // SAFETY: the file is open as long as `self` is there. The memory is good for `len` bytes until the operation's
+        // end: so says our caller. The library passes the token on to `ended` and does not look at it.
+        let begun = unsafe {
+            match op {
+                LibraryOp::Read => {
+                    (operations.glfs_pread_async)(file, memory.cast(), len as usize, offset, 0, ended, token)
+                }
+                // Requests are at most TRANSFER_BYTES_MAX long.
+                LibraryOp::Write => {
+                    (operations.glfs_pwrite_async)(file, memory.cast(), len as c_int, offset, 0, ended, token)
+                }
+                LibraryOp::Flush => (operations.glfs_fdatasync_async)(file, ended, token),
+                LibraryOp::Discard => {
+                    (operations.glfs_discard_async)(file, offset, len as usize, ended, token)
+                }
+                LibraryOp::Zero => (operations.glfs_zerofill_async)(file, offset, len as i64, ended, token),
+            }
+        };
+        if begun < 0 { Err(-errno() as i32) } else { Ok(()) }
+    }
+
+    /// Reads and writes say how many bytes they moved; the others do all or fail.
+    fn moved(op: LibraryOp, len: u64, result: i64) -> u64 {
+        match op {
+            LibraryOp::Read | LibraryOp::Write => result as u64,
+            LibraryOp::Flush | LibraryOp::Discard | LibraryOp::Zero => len,
+        }
+    }
+
+    fn trouble(errno: i32) -> Option<&'static str> {
+        match errno {
+            libc::ENOTCONN => {
+                Some("too few of the volume's bricks are connected (see 'gluster volume status')")
+            }
+            libc::EROFS => Some("the volume has lost its quorum and refuses writes"),
+            libc::ESTALE | libc::ENOENT => Some("the file was deleted or replaced on the volume"),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Files on GlusterFS volumes as devices, through libgfapi, which is loaded when a URL asks for it: without FUSE, and
+//! without the page cache.
+//!
+//! - `url`: URLs and their options;
+//! - `bindings`: the functions of libgfapi, and an open file behind them.
+//!
+//! The one rule: a write is stable after a flush only, since neither the client's translators nor the bricks promise more.
+
+#[allow(unsafe_code, reason = "calls of libgfapi")]
+mod bindings;
+pub mod url;
+
+use std::sync::Arc;
+
+use brunt_block::backends::{TRANSFER_BYTES_MAX, whole_blocks};
+use brunt_block::table::{BackendEntry, OpenError};
+use brunt_block::{Backend, Device, DeviceInfo, Ring};
+
+use crate::library::LibraryError;
+use crate::library::device::LibraryDevice;
+use crate::library::patience::opened;
+use bindings::GlusterFile;
+use url::{GlusterConfig, OPTIONS};
+
+/// The line for the table of backends.
+pub const GLUSTER: BackendEntry = BackendEntry {
+    name: "gluster",
+    help: "a file on a GlusterFS volume, through libgfapi",
+    example: "gluster://127.0.0.1:24007/volume/disk.img",
+    options: OPTIONS,
+    open: |place, options| Ok(Arc::new(GlusterBackend::open(GlusterConfig::parse(place, options)?)?)),
+    foresee: |place, options| GlusterConfig::parse(place, options).map(|_| None),
+};
+
+/// A file that is open.
+pub(crate) struct GlusterBackend {
+    info: DeviceInfo,
+    file: Arc<GlusterFile>,
+}
+
+impl GlusterBackend {
+    /// Fetches the volume's description, connects to its bricks and opens the file.
+    fn open(config: GlusterConfig) -> Result<GlusterBackend, LibraryError> {
+        let (name, time) = (config.name(), config.timeout);
+        let advice = "are the volume's bricks up? See 'gluster volume status'; log=FILE says what the library waits for";
+        opened(name, time, advice, move || {
+            let file = GlusterFile::open(&config)?;
+            Ok(GlusterBackend { info: describe(&config, file.size_bytes()?)?, file: Arc::new(file) })
+        })
+    }
+}
+
+/// What a device on this file is.
+fn describe(config: &GlusterConfig, file_bytes: u64) -> Result<DeviceInfo, LibraryError> {
+    let name = config.name();
+    let block_bytes = config.block_bytes;
+    let mut notes = Vec::new();
+    let size_bytes = whole_blocks(file_bytes, block_bytes, &mut notes);
+    if size_bytes == 0 {
+        let what = format!("a file of {file_bytes} bytes has no block of {block_bytes} bytes");
+        return Err(LibraryError::Unusable(name, what));
+    }
+    if config.cache {
+        notes.push("the client's caches are on, as cache=yes asks".to_string());
+    }
+    Ok(DeviceInfo {
+        name,
+        block_bytes,
+        size_bytes,
+        physical_block_bytes: block_bytes.max(4096),
+        buffer_align: 1,
+        transfer_bytes_max: TRANSFER_BYTES_MAX,
+        read_only: config.read_only,
+        volatile_cache: true,
+        unmap: true,
+        facts: Vec::new(),
+        notes,
+    })
+}
+
+impl Backend for GlusterBackend {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
+        LibraryDevice::open(&self.info, &self.file, ring, depth)
+    }
+}

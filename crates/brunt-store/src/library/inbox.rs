@@ -1,0 +1,70 @@
+//! Where a library's threads put what they completed, until the device's thread takes it.
+//!
+//! The rule: the first of a batch wakes the device, the others find it woken: a system call a batch, not one each.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use brunt_block::Waker;
+
+/// What became of an operation: whose slot, and bytes or a negative errno.
+pub(super) type Landed = (u32, i64);
+
+#[derive(Debug)]
+pub(super) struct Inbox {
+    mail: Mutex<Mail>,
+    came: Condvar,
+    waker: Waker,
+}
+
+#[derive(Debug)]
+struct Mail {
+    landed: Vec<Landed>,
+    /// The device was woken and has not looked yet.
+    rung: bool,
+}
+
+impl Inbox {
+    /// Room for as many as there are slots: it never grows.
+    pub fn new(slots: usize, waker: Waker) -> Inbox {
+        let mail = Mail { landed: Vec::with_capacity(slots), rung: false };
+        Inbox { mail: Mutex::new(mail), came: Condvar::new(), waker }
+    }
+
+    /// From the library's thread.
+    pub fn post(&self, slot: u32, result: i64) {
+        let mut mail = self.lock();
+        assert!(mail.landed.len() < mail.landed.capacity(), "an operation ends once");
+        mail.landed.push((slot, result));
+        let first = !std::mem::replace(&mut mail.rung, true);
+        drop(mail);
+        self.came.notify_one();
+        if first {
+            self.waker.wake();
+        }
+    }
+
+    /// On the device's thread: all that came, appended.
+    pub fn take(&self, into: &mut Vec<Landed>) {
+        let mut mail = self.lock();
+        into.append(&mut mail.landed);
+        mail.rung = false;
+    }
+
+    /// Sleeps until something is there. Whether it is.
+    pub fn wait(&self, until: Instant) -> bool {
+        let mut mail = self.lock();
+        while mail.landed.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            mail = self.came.wait_timeout(mail, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,197 @@
+//! Loads a shared library when a URL asks for it, and finds its functions. Through the loader of the C library, which is
+//! linked anyway: four of its functions are all that is needed.
+//!
+//! The rule: a library is never unloaded. It has threads of its own, which do not end with its last handle.
+
+use std::ffi::{CString, c_void};
+use std::sync::OnceLock;
+
+use super::error::LibraryError;
+
+/// A library, and where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LibraryFile {
+    /// Its file, with the number of its interface.
+    pub file: &'static str,
+    /// Debian's package.
+    pub package: &'static str,
+    /// The oldest that has all functions.
+    pub needs: &'static str,
+}
+
+/// A library that is loaded.
+pub(crate) struct Loaded {
+    file: LibraryFile,
+    handle: *mut c_void,
+}
+
+impl Loaded {
+    /// Loads it, or finds it loaded.
+    ///
+    /// # Errors
+    /// It is not there, or this build cannot load any.
+    pub fn open(file: LibraryFile) -> Result<Loaded, LibraryError> {
+        if !loader::IS_THERE {
+            return Err(LibraryError::Static(file.file));
+        }
+        let name = CString::new(file.file).expect("a file's name has no NUL");
+        match loader::open(&name) {
+            Ok(handle) => Ok(Loaded { file, handle }),
+            Err(why) => Err(LibraryError::Missing { file: file.file, package: file.package, why }),
+        }
+    }
+
+    /// A function by its name, of a version of the library's interface where several have that name.
+    ///
+    /// # Errors
+    /// The library has none.
+    ///
+    /// # Safety
+    /// `F` is the type of a pointer to this very function, as the library's header declares it.
+    pub unsafe fn function<F: Copy>(
+        &self,
+        name: &'static str,
+        version: Option<&str>,
+    ) -> Result<F, LibraryError> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
+        let function = CString::new(name).expect("a name has no NUL");
+        let version = version.map(|version| CString::new(version).expect("a version has no NUL"));
+        let found = loader::find(self.handle, &function, version.as_deref());
+        if found.is_null() {
+            let LibraryFile { file, needs, .. } = self.file;
+            return Err(LibraryError::Old { file, function: name, needs });
+        }
+        // SAFETY: both have a pointer's size, and the caller says that it is such a function.
+        Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
+    }
+}
+
+/// What was loaded, by whoever asked for it first.
+///
+/// # Errors
+/// Those of `load`; the next one who asks tries again.
+pub(crate) fn once<T>(
+    place: &'static OnceLock<T>,
+    load: impl FnOnce() -> Result<T, LibraryError>,
+) -> Result<&'static T, LibraryError> {
+    match place.get() {
+        Some(loaded) => Ok(loaded),
+        None => load().map(|loaded| place.get_or_init(|| loaded)),
+    }
+}
+
+/// A text for a library; URLs with a NUL are refused before.
+pub(crate) fn text(words: &str) -> CString {
+    CString::new(words).expect("what a URL says has no NUL")
+}
+
+/// The loader of a program that is linked dynamically with glibc.
+#[cfg(all(target_env = "gnu", not(target_feature = "crt-static")))]
+mod loader {
+    use std::ffi::{CStr, c_void};
+
+    use super::super::error::LoaderRefusal;
+
+    pub const IS_THERE: bool = true;
+
+    pub fn open(file: &CStr) -> Result<*mut c_void, LoaderRefusal> {
+        // SAFETY: a text that ends with NUL. What the library does when it is loaded it does in every program.
+        let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if !handle.is_null() {
+            return Ok(handle);
+        }
+        // SAFETY: the text is this thread's own, until it calls the loader again.
+        let why = unsafe {
+            let words = libc::dlerror();
+            if words.is_null() { None } else { Some(CStr::from_ptr(words).to_string_lossy().into_owned()) }
+        };
+        Err(LoaderRefusal(why.unwrap_or_else(|| "the loader does not say why".to_string())))
+    }
+
+    pub fn find(handle: *mut c_void, name: &CStr, version: Option<&CStr>) -> *mut c_void {
+        // SAFETY: a handle of `open`, which is never closed, and texts that end with NUL.
+        unsafe {
+            match version {
+                Some(version) => libc::dlvsym(handle, name.as_ptr(), version.as_ptr()),
+                None => libc::dlsym(handle, name.as_ptr()),
+            }
+        }
+    }
+}
+
+/// No loader: a static program has none, and other C libraries know no versions of functions.
+#[cfg(not(all(target_env = "gnu", not(target_feature = "crt-static"))))]
+mod loader {
+    use std::ffi::{CStr, c_void};
+
+    use super::super::error::LoaderRefusal;
+
+    pub const IS_THERE: bool = false;
+
+    pub fn open(_: &CStr) -> Result<*mut c_void, LoaderRefusal> {
+        unreachable!("there is no loader")
+    }
+
+    pub fn find(_: *mut c_void, _: &CStr, _: Option<&CStr>) -> *mut c_void {
+        std::ptr::null_mut()
+    }
+}
+
+/// A struct of a library's functions, as its header declares them, and how they are found.
+macro_rules! functions {
+    ($(#[$about:meta])* $table:ident, $version:expr, {
+        $(fn $function:ident($($argument:ty),* $(,)?) $(-> $answer:ty)?;)*
+    }) => {
+        $(#[$about])*
+        struct $table {
+            $($function: unsafe extern "C" fn($($argument),*) $(-> $answer)?,)*
+        }
+
+        impl $table {
+            fn find(library: &$crate::library::loading::Loaded) -> Result<$table, $crate::library::LibraryError> {
+                // SAFETY: the types are those of the library's header.
+                unsafe { Ok($table { $($function: library.function(stringify!($function), $version)?,)* }) }
+            }
+        }
+    };
+}
+pub(crate) use functions;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const C: LibraryFile = LibraryFile { file: "libc.so.6", package: "libc6", needs: "glibc 1" };
+
+    functions! {
+        /// What every library of C has.
+        Present, None, {
+            fn abs(i32) -> i32;
+            fn labs(i64) -> i64;
+        }
+    }
+
+    #[test]
+    fn functions_are_found_or_named() {
+        let library = Loaded::open(C).unwrap();
+        let found = Present::find(&library).unwrap();
+        // SAFETY: functions of numbers.
+        assert_eq!(unsafe { ((found.abs)(-7), (found.labs)(-8)) }, (7, 8));
+        type Nothing = unsafe extern "C" fn();
+        // SAFETY: only looked for.
+        let old = unsafe { library.function::<Nothing>("brunt_has_no_such_function", None) };
+        let old = old.unwrap_err().to_string();
+        assert_eq!(old, "libc.so.6 has no brunt_has_no_such_function: glibc 1 or newer is needed");
+        // SAFETY: only looked for.
+        let version = unsafe { library.function::<Nothing>("abs", Some("GLIBC_99")) };
+        assert!(matches!(version, Err(LibraryError::Old { function: "abs", .. })));
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_named_with_its_package() {
+        let file = LibraryFile { file: "libbrunt-nowhere.so.1", package: "nowhere1", needs: "" };
+        let error = Loaded::open(file).err().expect("no such library").to_string();
+        assert!(error.starts_with("cannot load libbrunt-nowhere.so.1 ("), "{error}");
+        assert!(error.ends_with("install it: apt-get install nowhere1"), "{error}");
+    }
+}

@@ -1,0 +1,560 @@
+//! A connection on the ring, plain or encrypted, as both ends use it (the client's link, the server's connection): bytes
+//! in, payloads to their place, headers and payloads out. A plain one moves data between the socket and a request's
+//! buffer; an encrypted one copies it once each way, through the cipher.
+//!
+//! The one rule: both behave alike, so that no owner knows which it has.
+
+use std::io::{self, Read, Write};
+
+use brunt_block::{Buf, Lent, PayloadPlace, Stream, StreamEvent};
+use rustls::Connection;
+
+/// Decrypted bytes are moved to the front when so many before them were consumed.
+const PLAIN_BYTES: usize = 256 << 10;
+/// Zeros are encrypted from here.
+static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
+
+/// A connection. See the module.
+pub(super) enum Channel {
+    /// As it is.
+    Plain(Box<Stream>),
+    /// Through a cipher.
+    Tls(Box<TlsChannel>),
+}
+
+pub(super) struct TlsChannel {
+    stream: Stream,
+    tls: Connection,
+    /// Written and not yet encrypted or not yet in the stream's queue, in bytes.
+    unsent_bytes: usize,
+    /// Decrypted and not consumed.
+    plain: Vec<u8>,
+    start: usize,
+    placing: Option<Placing>,
+    placed: Option<Buf>,
+    /// What ended it.
+    broken: Option<rustls::Error>,
+    /// The peer said that no more will come.
+    closed: bool,
+    scratch: Vec<u8>,
+}
+
+struct Placing {
+    /// Empty for what is thrown away.
+    buf: Buf,
+    discard: bool,
+    at: usize,
+    end: usize,
+}
+
+impl Channel {
+    /// A stream, whose connection may be encrypted already.
+    pub fn new(stream: Stream, tls: Option<Connection>) -> Channel {
+        match tls {
+            None => Channel::Plain(Box::new(stream)),
+            Some(tls) => Channel::Tls(Box::new(TlsChannel::new(stream, tls))),
+        }
+    }
+
+    /// What comes next is encrypted; what was received and not consumed is taken for encrypted, too. What was queued goes
+    /// out first, as it is.
+    ///
+    /// # Errors
+    /// What was received is no TLS.
+    ///
+    /// # Panics
+    /// When it is encrypted already.
+    pub fn begin_tls(self, tls: Connection) -> Result<Channel, rustls::Error> {
+        let Channel::Plain(stream) = self else { panic!("TLS is begun once") };
+        let mut channel = TlsChannel::new(*stream, tls);
+        let begun = channel.decrypt();
+        channel.encrypt();
+        begun.map(|()| Channel::Tls(Box::new(channel)))
+    }
+
+    /// The stream below.
+    pub fn stream(&self) -> &Stream {
+        match self {
+            Channel::Plain(stream) => stream,
+            Channel::Tls(channel) => &channel.stream,
+        }
+    }
+
+    /// What was received and not consumed. Empty while a place is being filled.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Channel::Plain(stream) => stream.bytes(),
+            Channel::Tls(channel) => &channel.plain[channel.start..],
+        }
+    }
+
+    /// Steps over the first `count` bytes.
+    #[inline]
+    pub fn consume(&mut self, count: usize) {
+        match self {
+            Channel::Plain(stream) => stream.consume(count),
+            Channel::Tls(channel) => {
+                assert!(count <= channel.plain.len() - channel.start);
+                channel.start += count;
+            }
+        }
+    }
+
+    /// Whether bytes that are still to come, so many of them, are better received where they belong.
+    pub fn wants_place(&self, missing: usize, total: usize) -> bool {
+        match self {
+            Channel::Plain(stream) => stream.wants_place(missing, total),
+            Channel::Tls(_) => true,
+        }
+    }
+
+    /// The next `len` bytes go to `buf` from `offset` on; [`Channel::take_placed`] gives it back when all are there.
+    pub fn place(&mut self, buf: Buf, offset: usize, len: usize) {
+        match self {
+            Channel::Plain(stream) => stream.place(PayloadPlace::Buf(buf), offset as u64, len),
+            Channel::Tls(channel) => {
+                assert!(channel.placing.is_none() && channel.placed.is_none(), "one place at a time");
+                assert!(offset + len <= buf.len(), "the payload does not fit in its buffer");
+                channel.placing = Some(Placing { buf, discard: false, at: offset, end: offset + len });
+                channel.fill();
+            }
+        }
+    }
+
+    /// The next `len` bytes are thrown away; [`Channel::take_placed`] gives an empty buffer when all have come.
+    pub fn discard(&mut self, len: usize) {
+        match self {
+            Channel::Plain(stream) => stream.place(PayloadPlace::Discard, 0, len),
+            Channel::Tls(channel) => {
+                assert!(channel.placing.is_none() && channel.placed.is_none(), "one place at a time");
+                channel.placing = Some(Placing { buf: Buf::empty(), discard: true, at: 0, end: len });
+                channel.fill();
+            }
+        }
+    }
+
+    /// The place that was filled, once.
+    pub fn take_placed(&mut self) -> Option<Buf> {
+        match self {
+            Channel::Plain(stream) => match stream.take_placed()? {
+                PayloadPlace::Buf(buf) => Some(buf),
+                PayloadPlace::Discard => Some(Buf::empty()),
+                PayloadPlace::Memory(_) => unreachable!("no memory is placed here"),
+            },
+            Channel::Tls(channel) => channel.placed.take(),
+        }
+    }
+
+    /// Bytes queued or being sent: what a sender that outruns its peer holds itself back by.
+    pub fn queued_bytes(&self) -> usize {
+        match self {
+            Channel::Plain(stream) => stream.queued_bytes(),
+            Channel::Tls(channel) => channel.stream.queued_bytes() + channel.unsent_bytes,
+        }
+    }
+
+    /// Queues a copy of `bytes`.
+    #[inline]
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
+        match self {
+            Channel::Plain(stream) => stream.push_bytes(bytes),
+            Channel::Tls(channel) => channel.write(bytes),
+        }
+    }
+
+    /// Queues zeros.
+    pub fn push_zeros(&mut self, len: usize) {
+        match self {
+            Channel::Plain(stream) => stream.push_zeros(len),
+            Channel::Tls(channel) => {
+                let mut left = len;
+                while left > 0 {
+                    let part = left.min(ZEROS.len());
+                    channel.write(&ZEROS[..part]);
+                    left -= part;
+                }
+            }
+        }
+    }
+
+    /// Queues the first `len` bytes of a buffer, which goes back to its pool when they are sent.
+    pub fn push_buf(&mut self, buf: Buf, len: usize) {
+        match self {
+            Channel::Plain(stream) => stream.push_buf(buf, 0, len),
+            Channel::Tls(channel) => channel.write(&buf[..len]),
+        }
+    }
+
+    /// Queues part of a buffer, which may be gone until [`Channel::give_back`].
+    pub fn push_data(&mut self, lent: &mut Option<Lent>, buf: &mut Buf, start: usize, len: usize) {
+        match self {
+            Channel::Plain(stream) => {
+                let lent = *lent.get_or_insert_with(|| stream.lend(std::mem::take(buf)));
+                stream.push_lent(lent, start, len);
+            }
+            Channel::Tls(channel) => channel.write(&buf[start..start + len]),
+        }
+    }
+
+    /// Puts a buffer back that was pushed; `false` while it is being sent.
+    pub fn give_back(&mut self, lent: &mut Option<Lent>, buf: &mut Buf) -> bool {
+        let (Channel::Plain(stream), Some(held)) = (self, *lent) else { return true };
+        match stream.reclaim(held) {
+            Some(back) => {
+                *buf = back;
+                *lent = None;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Hands what is queued to the kernel.
+    #[inline]
+    pub fn flush(&mut self) {
+        match self {
+            Channel::Plain(stream) => stream.flush(),
+            Channel::Tls(channel) => {
+                channel.encrypt();
+                channel.stream.flush();
+            }
+        }
+    }
+
+    /// Asks for more, unless that was done already.
+    #[inline]
+    pub fn arm(&mut self) {
+        match self {
+            Channel::Plain(stream) => stream.arm(),
+            Channel::Tls(channel) => channel.stream.arm(),
+        }
+    }
+
+    /// Queues the end of what is sent, where the cipher has one.
+    pub fn finish(&mut self) {
+        if let Channel::Tls(channel) = self {
+            channel.tls.send_close_notify();
+            channel.encrypt();
+        }
+    }
+
+    /// What broke the cipher, when something did.
+    pub fn broken(&self) -> Option<&rustls::Error> {
+        match self {
+            Channel::Plain(_) => None,
+            Channel::Tls(channel) => channel.broken.as_ref(),
+        }
+    }
+
+    /// Looks at what the ring brought.
+    #[inline]
+    pub fn poll(&mut self) -> StreamEvent {
+        match self {
+            Channel::Plain(stream) => stream.poll(),
+            Channel::Tls(channel) => channel.poll(),
+        }
+    }
+
+    /// Why it ended, when it has.
+    pub fn why_ended(&self) -> String {
+        let stream = match self {
+            Channel::Plain(stream) => stream,
+            Channel::Tls(channel) => match &channel.broken {
+                Some(broken) => return format!("TLS: {broken}"),
+                None => &channel.stream,
+            },
+        };
+        match stream.ended() {
+            Some(io::ErrorKind::UnexpectedEof) | None => "the server closed the connection".to_string(),
+            Some(kind) => format!("the connection broke: {kind}"),
+        }
+    }
+
+    /// Ends it at once and takes everything back from the kernel; the place that was being filled comes back.
+    pub fn abort(&mut self) -> Option<Buf> {
+        match self {
+            Channel::Plain(stream) => match stream.abort()? {
+                PayloadPlace::Buf(buf) => Some(buf),
+                PayloadPlace::Discard => None,
+                PayloadPlace::Memory(_) => unreachable!("no memory is placed here"),
+            },
+            Channel::Tls(channel) => {
+                let _ = channel.stream.abort();
+                channel.placing.take().map(|placing| placing.buf).or_else(|| channel.placed.take())
+            }
+        }
+    }
+
+    /// Says goodbye without waiting, where nothing else is under way. A broken cipher says why instead (its alert).
+    pub fn say_goodbye(&mut self, bytes: &[u8]) {
+        let last = match self {
+            Channel::Plain(stream) if stream.queued_bytes() == 0 => bytes.to_vec(),
+            Channel::Tls(channel) if channel.stream.queued_bytes() == 0 => {
+                if channel.broken.is_none() {
+                    channel.write(bytes);
+                    channel.tls.send_close_notify();
+                }
+                let mut last = Vec::new();
+                while channel.tls.wants_write() && channel.tls.write_tls(&mut last).is_ok() {}
+                last
+            }
+            _ => return,
+        };
+        let _ = (&mut self.stream().socket()).write_all(&last);
+    }
+}
+
+impl TlsChannel {
+    fn new(stream: Stream, mut tls: Connection) -> TlsChannel {
+        // What is queued is bounded by the owner's depth.
+        tls.set_buffer_limit(None);
+        TlsChannel {
+            stream,
+            tls,
+            unsent_bytes: 0,
+            plain: Vec::with_capacity(PLAIN_BYTES),
+            start: 0,
+            placing: None,
+            placed: None,
+            broken: None,
+            closed: false,
+            scratch: Vec::new(),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.unsent_bytes += bytes.len();
+        self.tls.writer().write_all(bytes).expect("the cipher's queue has no limit");
+    }
+
+    /// What the cipher has ready goes to the stream.
+    fn encrypt(&mut self) {
+        while self.tls.wants_write() {
+            self.scratch.clear();
+            if self.tls.write_tls(&mut self.scratch).is_err() {
+                return;
+            }
+            self.stream.push_bytes(&self.scratch);
+        }
+        // Before that the cipher keeps what it was given.
+        if !self.tls.is_handshaking() {
+            self.unsent_bytes = 0;
+        }
+    }
+
+    fn poll(&mut self) -> StreamEvent {
+        let mut event = self.stream.poll();
+        let had = self.plain.len() - self.start;
+        let placed = self.placed.is_some();
+        if let Err(error) = self.decrypt() {
+            self.broken.get_or_insert(error);
+        }
+        event.received = self.plain.len() - self.start > had || (self.placed.is_some() && !placed);
+        event.ended |= self.broken.is_some() || self.closed;
+        event
+    }
+
+    /// Everything that was received goes through the cipher, to the place first.
+    fn decrypt(&mut self) -> Result<(), rustls::Error> {
+        loop {
+            let mut bytes = self.stream.bytes();
+            let len = bytes.len();
+            if len > 0 {
+                let read = self.tls.read_tls(&mut bytes);
+                let taken = len - bytes.len();
+                self.stream.consume(taken);
+                read.map_err(|error| rustls::Error::General(error.to_string()))?;
+            }
+            let state = self.tls.process_new_packets()?;
+            self.closed |= state.peer_has_closed();
+            self.take_plain(state.plaintext_bytes_to_read());
+            if self.stream.bytes().is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_plain(&mut self, mut count: usize) {
+        if let Some(placing) = &mut self.placing {
+            let part = count.min(placing.end - placing.at);
+            if placing.discard {
+                let mut reader = self.tls.reader().take(part as u64);
+                io::copy(&mut reader, &mut io::sink()).expect("the cipher has as much as it says");
+            } else {
+                let into = &mut placing.buf[placing.at..placing.at + part];
+                self.tls.reader().read_exact(into).expect("the cipher has as much as it says");
+            }
+            placing.at += part;
+            count -= part;
+            self.finish_placing();
+        }
+        if count > 0 {
+            if self.start == self.plain.len() {
+                self.plain.clear();
+                self.start = 0;
+            } else if self.start > PLAIN_BYTES {
+                self.plain.drain(..self.start);
+                self.start = 0;
+            }
+            let at = self.plain.len();
+            self.plain.resize(at + count, 0);
+            self.tls.reader().read_exact(&mut self.plain[at..]).expect("the cipher has as much as it says");
+        }
+    }
+
+    /// Moves what the place lacks out of what is decrypted already.
+    fn fill(&mut self) {
+        let Some(placing) = &mut self.placing else { return };
+        let have = (self.plain.len() - self.start).min(placing.end - placing.at);
+        if !placing.discard {
+            placing.buf[placing.at..placing.at + have]
+                .copy_from_slice(&self.plain[self.start..self.start + have]);
+        }
+        placing.at += have;
+        self.start += have;
+        self.finish_placing();
+    }
+
+    fn finish_placing(&mut self) {
+        let done = self.placing.take_if(|placing| placing.at == placing.end);
+        if let Some(placing) = done {
+            self.placed = Some(placing.buf);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use brunt_block::{Ring, RingConfig};
+    use brunt_core::Clock;
+    use rustls::pki_types::{PrivateKeyDer, ServerName};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+
+    /// Nothing takes so long; only a test that fails waits for it.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Both ends of a connection, plain or with TLS that is still to begin.
+    fn pair(ring: &Ring, encrypted: bool) -> [Channel; 2] {
+        let (left, right) = UnixStream::pair().unwrap();
+        let channels = [left, right].map(|socket| {
+            // Smaller than what is sent.
+            Channel::new(Stream::new(ring, socket, 16 << 10).unwrap(), None)
+        });
+        if !encrypted {
+            return channels;
+        }
+        let made = rcgen::generate_simple_self_signed(["localhost".to_string()]).unwrap();
+        let (certificate, key) = (made.cert.der().clone(), made.signing_key.serialize_der());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).unwrap();
+        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], PrivateKeyDer::Pkcs8(key.into()))
+            .unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let [left, right] = channels;
+        let left = left.begin_tls(ClientConnection::new(Arc::new(client), name).unwrap().into());
+        let right = right.begin_tls(ServerConnection::new(Arc::new(server)).unwrap().into());
+        [left.unwrap(), right.unwrap()]
+    }
+
+    /// Turns both ends until something holds of the second.
+    fn turn(ring: &Ring, [left, right]: &mut [Channel; 2], mut holds: impl FnMut(&mut Channel) -> bool) {
+        while !holds(right) {
+            for channel in [&mut *left, &mut *right] {
+                channel.flush();
+                channel.arm();
+            }
+            ring.enter(Clock::Monotonic.now().after(PATIENCE)).unwrap();
+            for channel in [&mut *left, &mut *right] {
+                assert!(!channel.poll().ended && channel.broken().is_none(), "{}", channel.why_ended());
+            }
+        }
+    }
+
+    /// Headers, payloads to their place and payloads to nowhere come out alike, in the clear and through the cipher, and
+    /// what was sent is no longer queued.
+    #[test]
+    fn plain_and_encrypted_behave_alike() {
+        for encrypted in [false, true] {
+            let ring = Ring::new(RingConfig::default()).unwrap();
+            let mut both = pair(&ring, encrypted);
+            let mut payload = ring.pool().take(200_704);
+            payload.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 7) as u8);
+            let expected = payload.to_vec();
+            let left = &mut both[0];
+            left.push_bytes(b"head");
+            left.push_buf(payload, 200_704);
+            left.push_zeros(300_000);
+            left.push_bytes(b"tail");
+            assert!(left.queued_bytes() >= 500_712, "{}", left.queued_bytes());
+
+            turn(&ring, &mut both, |right| right.bytes().len() >= 4);
+            assert_eq!(&both[1].bytes()[..4], b"head");
+            both[1].consume(4);
+            both[1].place(ring.pool().take(200_704), 0, 200_704);
+            let mut placed = None;
+            turn(&ring, &mut both, |right| {
+                placed = placed.take().or_else(|| right.take_placed());
+                placed.is_some()
+            });
+            assert!(placed.take().is_some_and(|buf| buf[..] == expected[..]));
+            both[1].discard(300_000);
+            turn(&ring, &mut both, |right| {
+                placed = placed.take().or_else(|| right.take_placed());
+                placed.is_some()
+            });
+            assert!(placed.is_some_and(|buf| buf.is_empty()));
+            turn(&ring, &mut both, |right| right.bytes().len() >= 4);
+            assert_eq!(both[1].bytes(), b"tail");
+
+            // The end is heard where the cipher has one.
+            let [left, right] = &mut both;
+            left.finish();
+            let mut ended = !encrypted;
+            while !ended || left.queued_bytes() > 0 {
+                left.flush();
+                right.arm();
+                ring.enter(Clock::Monotonic.now().after(PATIENCE)).unwrap();
+                left.poll();
+                ended |= right.poll().ended;
+            }
+            assert!(right.broken().is_none());
+        }
+    }
+
+    /// What is no TLS ends an encrypted channel, and nothing of it is taken for data.
+    #[test]
+    fn bytes_in_the_clear_break_the_cipher() {
+        let ring = Ring::new(RingConfig::default()).unwrap();
+        let [left, mut right] = pair(&ring, true);
+        let mut raw = left.stream().socket();
+        raw.set_timeouts(Some(PATIENCE)).unwrap();
+        raw.write_all(b"IHAVEOPT\0\0\0\x03\0\0\0\0").unwrap();
+        while right.broken().is_none() {
+            right.arm();
+            ring.enter(Clock::Monotonic.now().after(PATIENCE)).unwrap();
+            right.poll();
+        }
+        assert!(right.bytes().is_empty());
+        right.say_goodbye(b"never sent");
+        let mut alert = [0; 7];
+        raw.read_exact(&mut alert).unwrap();
+        // RFC 8446, 5.1: 21 is an alert.
+        assert_eq!(alert[0], 21);
+    }
+}

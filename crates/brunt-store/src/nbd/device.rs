@@ -1,0 +1,334 @@
+//! An export as a backend, and one thread's connections to it as a device.
+//!
+//! Several connections are used only with a server that says CAN_MULTI_CONN, whether they are those of one thread or
+//! of several: without it, what one connection wrote and flushed need not be what another reads.
+//!
+//! The one rule: what the server did not offer is said in the device's notes, never made up silently.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use brunt_block::backends::{TRANSFER_BYTES_MAX, in_range, whole_blocks};
+use brunt_block::device::Allocation;
+use brunt_block::table::{BackendEntry, OpenError, Opened, UrlOptions};
+use brunt_block::{
+    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Op, Request, Ring, least_busy,
+};
+use brunt_core::{Clock, Nanos};
+use brunt_wire::nbd::{allocation, export_flag};
+
+use super::connect::{self, NbdConnection, NbdStatusAsker};
+use super::connect_error::NbdConnectError;
+use super::export::NbdExport;
+use super::link::NbdLink;
+use super::session::DEPTH_MAX;
+use super::url::{NbdConfig, OPTIONS};
+
+/// The lines for the table of backends.
+pub const NBD: BackendEntry = BackendEntry {
+    name: "nbd",
+    help: "an export of an NBD server, without a kernel driver",
+    example: "nbd://127.0.0.1:10809/disk",
+    options: OPTIONS,
+    open: |place, options| open_entry("nbd", place, options),
+    foresee: |place, options| NbdConfig::parse("nbd", place, options).map(|_| None),
+};
+
+/// With TLS.
+pub const NBDS: BackendEntry = BackendEntry {
+    name: "nbds",
+    help: "an export of an NBD server over TLS 1.3; options as for nbd",
+    example: "nbds://127.0.0.1:10809/disk?tls-certificates=/etc/pki/nbd",
+    open: |place, options| open_entry("nbds", place, options),
+    foresee: |place, options| NbdConfig::parse("nbds", place, options).map(|_| None),
+    ..NBD
+};
+
+/// On a Unix socket.
+pub const NBD_UNIX: BackendEntry = BackendEntry {
+    name: "nbd+unix",
+    help: "an export of an NBD server on a Unix socket; options as for nbd",
+    example: "nbd+unix:///disk?socket=/tmp/nbd.sock",
+    open: |place, options| open_entry("nbd+unix", place, options),
+    foresee: |place, options| NbdConfig::parse("nbd+unix", place, options).map(|_| None),
+    ..NBD
+};
+
+/// On a Unix socket, with TLS.
+pub const NBDS_UNIX: BackendEntry = BackendEntry {
+    name: "nbds+unix",
+    help: "an export of an NBD server on a Unix socket over TLS 1.3; options as for nbd",
+    example: "nbds+unix:///disk?socket=/tmp/nbd.sock&tls-certificates=/etc/pki/nbd",
+    open: |place, options| open_entry("nbds+unix", place, options),
+    foresee: |place, options| NbdConfig::parse("nbds+unix", place, options).map(|_| None),
+    ..NBD
+};
+
+fn open_entry(scheme: &'static str, place: &str, options: &mut UrlOptions) -> Opened {
+    Ok(Arc::new(NbdBackend::open(NbdConfig::parse(scheme, place, options)?)?))
+}
+
+/// How much is asked about at once.
+const STATUS_BYTES: u64 = 1 << 30;
+
+/// An export that was connected to once, so that it is known what it is.
+#[derive(Debug)]
+pub struct NbdBackend {
+    config: NbdConfig,
+    info: DeviceInfo,
+    export: NbdExport,
+    /// The connection that found that out, for the first device.
+    spare: Mutex<Option<NbdConnection>>,
+    /// Connections that devices have.
+    in_use: Arc<AtomicU32>,
+    status: Mutex<StatusAsker>,
+}
+
+/// The connection that block status is asked over.
+#[derive(Debug)]
+enum StatusAsker {
+    NotYet,
+    There(Box<NbdStatusAsker>),
+    /// The export has none, or it was refused.
+    Never,
+}
+
+impl NbdBackend {
+    /// Connects and looks.
+    ///
+    /// # Errors
+    /// See [`NbdConnectError`].
+    pub fn open(config: NbdConfig) -> Result<NbdBackend, NbdConnectError> {
+        let connection = connect::connect(&config)?;
+        let export = connection.export.clone();
+        let mut info = describe(&config, &export)?;
+        if let Some(socket) = connection.socket.as_tcp() {
+            config.sockets.apply(socket).map_err(|error| {
+                NbdConnectError::Io(config.address.clone(), "setting its socket's options", error)
+            })?;
+            info.notes.extend(config.sockets.complaint(socket));
+            info.facts.extend(config.sockets.congestion_fact(socket));
+        }
+        if connection.tls.is_some() {
+            info.facts.push("TLS 1.3".to_string());
+        }
+        let status = match export.allocation_context {
+            Some(_) => StatusAsker::NotYet,
+            None => StatusAsker::Never,
+        };
+        Ok(NbdBackend {
+            config,
+            info,
+            export,
+            spare: Mutex::new(Some(connection)),
+            in_use: Arc::default(),
+            status: Mutex::new(status),
+        })
+    }
+}
+
+/// What a device on this export is.
+fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdConnectError> {
+    let name = config.name();
+    let minimum = export.block_bytes_min().max(512);
+    let block_bytes = config.block_bytes.unwrap_or(minimum);
+    let unusable = |what: String| NbdConnectError::Export(name.clone(), what);
+    if block_bytes < minimum {
+        return Err(unusable(format!(
+            "block={block_bytes} is less than the {minimum} bytes that the server takes"
+        )));
+    }
+    let mut notes = Vec::new();
+    let size_bytes = whole_blocks(export.size_bytes, block_bytes, &mut notes);
+    let transfer = export.payload_max(block_bytes).min(TRANSFER_BYTES_MAX / block_bytes * block_bytes);
+    if size_bytes == 0 || transfer == 0 {
+        return Err(unusable(format!(
+            "an export of {} bytes has no block of {block_bytes} bytes",
+            export.size_bytes
+        )));
+    }
+    let mut facts = vec![export.words()];
+    facts.extend(export.name.as_ref().map(|name| format!("the server calls the export '{name}'")));
+    facts.extend(export.description.as_ref().map(|text| format!("described as '{text}'")));
+    let read_only = config.read_only || export.has(export_flag::READ_ONLY);
+    let has = |flag| export.has(flag);
+    if !read_only {
+        if !has(export_flag::SEND_FLUSH) {
+            notes.push(
+                "the server offers no FLUSH: nobody knows when a write is stable, and flushes do nothing"
+                    .to_string(),
+            );
+        } else if !has(export_flag::SEND_FUA) {
+            notes.push("the server offers no FUA: a flush follows each such write instead".to_string());
+        }
+        if !has(export_flag::SEND_WRITE_ZEROES) {
+            notes.push("the server offers no WRITE_ZEROES: zeros are sent as data".to_string());
+        }
+        if has(export_flag::SEND_TRIM) {
+            notes.push("trimmed blocks need not read as zeros".to_string());
+        }
+    }
+    Ok(DeviceInfo {
+        name: config.name(),
+        block_bytes,
+        size_bytes,
+        physical_block_bytes: export.sizes.map_or(4096, |sizes| sizes.preferred).max(block_bytes),
+        buffer_align: 1,
+        transfer_bytes_max: transfer,
+        read_only,
+        volatile_cache: has(export_flag::SEND_FLUSH) && !read_only,
+        unmap: has(export_flag::SEND_TRIM) || has(export_flag::SEND_WRITE_ZEROES),
+        facts,
+        notes,
+    })
+}
+
+impl Backend for NbdBackend {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
+        if ring.config().iopoll {
+            return Err(DeviceError::Unsupported.into()); // sockets are not polled
+        }
+        let count = self.config.connections;
+        let depth = depth.div_ceil(count).clamp(1, DEPTH_MAX);
+        // Given back when the device goes, or when this fails.
+        let taken = InUse { all: Arc::clone(&self.in_use), count };
+        let before = self.in_use.fetch_add(count, Ordering::Relaxed);
+        let several = before + count > 1;
+        if several && !self.export.has(export_flag::CAN_MULTI_CONN) && !self.config.multi_conn_forced {
+            return Err(OpenError::Refused(format!(
+                "{}: the server does not say CAN_MULTI_CONN, so what one connection writes another need not see; \
+                 use one worker and one connection, or write multi_conn=yes to risk it",
+                self.info.name
+            )));
+        }
+        let mut links = Vec::new();
+        for _ in 0..count {
+            let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let connection = match spare {
+                Some(connection) => connection,
+                None => connect::connect(&self.config)?,
+            };
+            links.push(NbdLink::new(&self.config, self.info.block_bytes, ring, depth, connection)?);
+        }
+        Ok(Box::new(NbdDevice { info: self.info.clone(), links, clock: Clock::Monotonic, _taken: taken }))
+    }
+
+    fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*status, StatusAsker::NotYet) {
+            *status = match NbdStatusAsker::connect(&self.config) {
+                Ok(asker) => StatusAsker::There(Box::new(asker)),
+                Err(_) => StatusAsker::Never,
+            };
+        }
+        let StatusAsker::There(asker) = &mut *status else { return None };
+        let len = self.info.size_bytes.checked_sub(offset)?.min(STATUS_BYTES);
+        match asker.ask(offset, len as u32) {
+            Ok((flags, len)) => {
+                // A hole whose content is not known to be zeros may hold anything.
+                let state = match flags & allocation::HOLE != 0 && flags & allocation::ZERO != 0 {
+                    true => Allocation::Deallocated,
+                    false => Allocation::Mapped,
+                };
+                Some((state, len))
+            }
+            Err(_) => {
+                *status = StatusAsker::Never;
+                None
+            }
+        }
+    }
+}
+
+/// Connections that a device has.
+#[derive(Debug)]
+struct InUse {
+    all: Arc<AtomicU32>,
+    count: u32,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.count, Ordering::Relaxed);
+    }
+}
+
+/// One thread's connections to an export.
+struct NbdDevice {
+    info: DeviceInfo,
+    links: Vec<NbdLink>,
+    clock: Clock,
+    _taken: InUse,
+}
+
+impl Device for NbdDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        if batch.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        while let Some(request) = batch.pop_front() {
+            let Some(link) = least_busy(&mut self.links) else {
+                batch.push_front(request);
+                break;
+            };
+            match check(&self.info, &request) {
+                Ok(()) => link.submit(request, now),
+                Err(error) => link.refuse(request, error),
+            }
+        }
+        self.links.iter_mut().for_each(NbdLink::send);
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        for link in &mut self.links {
+            link.poll(&self.clock, done);
+        }
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.links.iter().map(NbdLink::outstanding).sum()
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.links.iter().map(NbdLink::deadline).min().unwrap_or(Nanos::MAX)
+    }
+
+    fn cancel(&mut self, tag: u64) {
+        self.links.iter_mut().for_each(|link| link.session.cancel(tag));
+    }
+
+    fn health(&self) -> Health {
+        let mut health = Health::default();
+        for link in &self.links {
+            let counts = link.session.counts();
+            health.retries += counts.replays;
+            health.timeouts += counts.timeouts;
+            health.reconnects += link.comeback.reconnects();
+            health.connect_retries += link.connect_retries;
+            let words = counts.words.as_ref().map(|words| format!("the server says '{words}'"));
+            let trouble = link.comeback.trouble().cloned().or(words).or_else(|| link.connect_trouble.clone());
+            health.trouble = trouble.or(health.trouble);
+        }
+        health
+    }
+}
+
+/// Whether a request can go out at all.
+#[inline]
+fn check(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
+    in_range(info, request)?;
+    let moves_data = matches!(request.op, Op::Read | Op::Write);
+    let empty = request.len == 0 && request.op != Op::Flush;
+    let long = moves_data && request.len > u64::from(info.transfer_bytes_max);
+    if empty || long { Err(DeviceError::OutOfRange) } else { Ok(()) }
+}

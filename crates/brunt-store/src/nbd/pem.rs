@@ -1,0 +1,45 @@
+//! The files of a folder with certificates, as nbdkit, QEMU and libnbd lay it out: `ca-cert.pem`, and for each side
+//! `client-cert.pem` with `client-key.pem`, `server-cert.pem` with `server-key.pem`. Read when a URL is read or a server
+//! starts. The one rule: an error names the file.
+
+use std::io;
+use std::path::Path;
+
+use brunt_block::table::OpenError;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// The authorities of a file.
+pub(super) fn authorities(path: &Path) -> Result<RootCertStore, OpenError> {
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(certificates(path)?);
+    match added {
+        0 => Err(wrong(path, "has no certificate of an authority")),
+        _ => Ok(roots),
+    }
+}
+
+/// A chain, the certificate of its owner first.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OpenError> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
+    match read {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        _ => Err(wrong(path, "has no certificate")),
+    }
+}
+
+/// What belongs to a certificate and is shown to nobody.
+pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, OpenError> {
+    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|_| wrong(path, "has no private key"))
+}
+
+/// What is wrong with a file that can be read: `it …`.
+pub(super) fn wrong(path: &Path, what: &str) -> OpenError {
+    let source = io::Error::new(io::ErrorKind::InvalidData, format!("it {what}"));
+    OpenError::Os { what: "cannot use", path: path.into(), source }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
+    std::fs::read(path).map_err(|source| OpenError::Os { what: "cannot read", path: path.into(), source })
+}

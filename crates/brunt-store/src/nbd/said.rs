@@ -1,0 +1,73 @@
+//! A server's errors in a [`DeviceError`]: a kind that tells what helps, and the protocol's number for people.
+//!
+//! The rule: an error that the protocol's document does not list counts as NBD_EINVAL, as that document says, and
+//! keeps its number.
+
+use std::fmt;
+
+use brunt_block::error::{Language, WORDS_BYTES};
+use brunt_block::{DeviceError, RefusalKind, Said};
+use brunt_wire::nbd::errno;
+
+/// The words of NBD: the number of an error.
+pub static NBD_WORDS: Language = Language { name: "NBD", write };
+
+/// What a server answered, as a device's error.
+pub fn refused(error: u32) -> DeviceError {
+    let mut bytes = [0; WORDS_BYTES];
+    bytes[..4].copy_from_slice(&error.to_be_bytes());
+    let kind = match error {
+        errno::PERM => RefusalKind::Protected,
+        errno::IO => RefusalKind::MediumError,
+        errno::NOMEM => RefusalKind::Busy,
+        errno::NOSPC => RefusalKind::Other,
+        errno::NOTSUP => return DeviceError::Unsupported,
+        errno::SHUTDOWN => RefusalKind::NotReady,
+        _ => RefusalKind::BadRequest,
+    };
+    DeviceError::Refused { kind, said: Said::Words { language: &NBD_WORDS, bytes } }
+}
+
+/// The number that a server had answered with, of an error that came from one.
+pub fn said(error: &DeviceError) -> Option<u32> {
+    match error {
+        DeviceError::Refused { said: Said::Words { language, bytes }, .. } if **language == NBD_WORDS => {
+            Some(number(bytes))
+        }
+        _ => None,
+    }
+}
+
+fn number(bytes: &[u8; WORDS_BYTES]) -> u32 {
+    u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+fn write(bytes: &[u8; WORDS_BYTES], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let error = number(bytes);
+    match errno::name(error) {
+        Some(name) => write!(f, "the server answers {name} ({error})"),
+        None => write!(f, "the server answers error {error}, which NBD does not have"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_a_kind_and_their_number() {
+        let check = |error: u32, kind: RefusalKind, words: &str| {
+            let refused = refused(error);
+            assert!(
+                matches!(refused, DeviceError::Refused { kind: found, .. } if found == kind),
+                "{refused:?}"
+            );
+            assert_eq!((refused.to_string().as_str(), said(&refused)), (words, Some(error)));
+        };
+        check(errno::IO, RefusalKind::MediumError, "the server answers NBD_EIO (5)");
+        check(errno::PERM, RefusalKind::Protected, "the server answers NBD_EPERM (1)");
+        check(errno::NOSPC, RefusalKind::Other, "the server answers NBD_ENOSPC (28)");
+        check(7777, RefusalKind::BadRequest, "the server answers error 7777, which NBD does not have");
+        assert_eq!(refused(errno::NOTSUP), DeviceError::Unsupported);
+    }
+}

@@ -1,0 +1,48 @@
+//! A device's error as NBD has it: one of eight numbers, and words for people.
+
+use brunt_block::{DeviceError, RefusalKind};
+use brunt_wire::nbd::errno;
+
+use crate::nbd::said;
+
+/// The number to answer with.
+pub(super) fn number(error: &DeviceError) -> u32 {
+    /// What the kernel says when a file cannot grow, by quota or by size.
+    const FULL: [i32; 3] = [28, 122, 27]; // ENOSPC, EDQUOT, EFBIG
+    const FORBIDDEN: [i32; 3] = [1, 13, 30]; // EPERM, EACCES, EROFS
+    if let Some(number) = said::said(error).filter(|number| errno::name(*number).is_some()) {
+        // A server behind this one may go away; this one does not.
+        return if number == errno::SHUTDOWN { errno::IO } else { number };
+    }
+    match error {
+        DeviceError::Os(code) if FULL.contains(code) => errno::NOSPC,
+        DeviceError::Os(code) if FORBIDDEN.contains(code) => errno::PERM,
+        DeviceError::Os(_) | DeviceError::TimedOut | DeviceError::Gone => errno::IO,
+        DeviceError::OutOfRange | DeviceError::Unsupported => errno::INVAL,
+        DeviceError::Refused { kind, .. } => match kind {
+            RefusalKind::Protected => errno::PERM,
+            RefusalKind::BadRequest => errno::INVAL,
+            _ => errno::IO,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_keep_what_nbd_can_say() {
+        let check = |error: DeviceError, expected: u32| assert_eq!(number(&error), expected, "{error:?}");
+        check(DeviceError::Os(28), errno::NOSPC);
+        check(DeviceError::Os(30), errno::PERM);
+        check(DeviceError::Os(5), errno::IO);
+        check(DeviceError::Gone, errno::IO);
+        check(DeviceError::OutOfRange, errno::INVAL);
+        check(DeviceError::refused(RefusalKind::Protected), errno::PERM);
+        check(DeviceError::refused(RefusalKind::MediumError), errno::IO);
+        check(said::refused(errno::NOSPC), errno::NOSPC);
+        check(said::refused(errno::SHUTDOWN), errno::IO);
+        check(said::refused(7777), errno::INVAL);
+    }
+}

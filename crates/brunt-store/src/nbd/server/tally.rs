@@ -1,0 +1,93 @@
+//! What connections count. Each has figures of its own and adds them to the server's once a turn of its loop, so that
+//! no request touches memory that other connections write to.
+//!
+//! The one rule: nothing is lost at a connection's end: what was not added yet is added when the tally is dropped.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::NbdServerStats;
+
+/// The sums of all connections.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    requests: AtomicU64,
+    errors: AtomicU64,
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+}
+
+impl Totals {
+    /// As they are now; connections are counted elsewhere.
+    pub fn sum(&self) -> NbdServerStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        NbdServerStats {
+            requests: get(&self.requests),
+            errors: get(&self.errors),
+            sent_bytes: get(&self.sent_bytes),
+            received_bytes: get(&self.received_bytes),
+            ..NbdServerStats::default()
+        }
+    }
+}
+
+/// One connection's figures since they were last added.
+pub(super) struct Tally<'a> {
+    totals: &'a Totals,
+    pub requests: u64,
+    pub errors: u64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+}
+
+impl Tally<'_> {
+    pub fn new(totals: &Totals) -> Tally<'_> {
+        Tally { totals, requests: 0, errors: 0, sent_bytes: 0, received_bytes: 0 }
+    }
+
+    /// Adds them to the sums.
+    pub fn add(&mut self) {
+        // Errors and bytes come with requests.
+        if self.requests == 0 {
+            return;
+        }
+        let Totals { requests, errors, sent_bytes, received_bytes } = self.totals;
+        for (sum, figure) in [
+            (requests, &mut self.requests),
+            (errors, &mut self.errors),
+            (sent_bytes, &mut self.sent_bytes),
+            (received_bytes, &mut self.received_bytes),
+        ] {
+            let figure = std::mem::take(figure);
+            if figure > 0 {
+                sum.fetch_add(figure, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        self.add();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sums move once a turn, not with each request, and a connection's last figures are not lost.
+    #[test]
+    fn figures_are_added_in_turns() {
+        let totals = Totals::default();
+        let mut tally = Tally::new(&totals);
+        (tally.requests, tally.sent_bytes) = (3, 4096);
+        assert_eq!(totals.sum(), NbdServerStats::default());
+        tally.add();
+        let expected = NbdServerStats { requests: 3, sent_bytes: 4096, ..NbdServerStats::default() };
+        assert_eq!(totals.sum(), expected);
+        tally.add();
+        (tally.requests, tally.errors) = (1, 1);
+        drop(tally);
+        assert_eq!(totals.sum(), NbdServerStats { requests: 4, errors: 1, ..expected });
+    }
+}

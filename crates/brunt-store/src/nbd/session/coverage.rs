@@ -1,0 +1,84 @@
+//! Which bytes of a read have come. A server may send them in any order and in any number of parts, but each once.
+//!
+//! The rule: parts that touch are one, so a server that sends in order costs one entry; one that leaves more gaps
+//! than [`GAPS_MAX`] is refused.
+
+/// Parts that do not touch, at most.
+const GAPS_MAX: usize = 1024;
+
+/// The parts that came, in order, none touching the next.
+#[derive(Debug, Default)]
+pub(super) struct Coverage {
+    parts: Vec<(u64, u64)>,
+}
+
+impl Coverage {
+    /// Nothing came.
+    pub fn clear(&mut self) {
+        self.parts.clear();
+    }
+
+    /// Whether a part may come: nothing of it did, and there is room.
+    pub fn takes(&self, start: u64, len: u64) -> bool {
+        let index = self.parts.partition_point(|part| part.1 <= start);
+        let free = self.parts.get(index).is_none_or(|next| start + len <= next.0);
+        free && self.parts.len() < GAPS_MAX
+    }
+
+    /// It came.
+    pub fn add(&mut self, start: u64, len: u64) {
+        debug_assert!(self.takes(start, len), "a part comes once");
+        let end = start + len;
+        let index = self.parts.partition_point(|part| part.1 <= start);
+        let touches_before = index > 0 && self.parts[index - 1].1 == start;
+        let touches_next = self.parts.get(index).is_some_and(|next| next.0 == end);
+        match (touches_before, touches_next) {
+            (true, true) => {
+                self.parts[index - 1].1 = self.parts[index].1;
+                self.parts.remove(index);
+            }
+            (true, false) => self.parts[index - 1].1 = end,
+            (false, true) => self.parts[index].0 = start,
+            (false, false) => self.parts.insert(index, (start, end)),
+        }
+    }
+
+    /// Whether all bytes from `start` to `end` came.
+    pub fn is_whole(&self, start: u64, end: u64) -> bool {
+        self.parts[..] == [(start, end)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Any order makes a whole; nothing comes twice.
+    #[test]
+    fn parts_in_any_order() {
+        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
+            let mut coverage = Coverage::default();
+            for part in order {
+                assert!(!coverage.is_whole(512, 2560));
+                let start = 512 + part * 512;
+                assert!(coverage.takes(start, 512));
+                coverage.add(start, 512);
+                assert!(!coverage.takes(start, 512) && !coverage.takes(start + 511, 1));
+                assert!(!coverage.takes(start, 1) && !coverage.takes(start - 1, 513 + 1));
+            }
+            assert!(coverage.is_whole(512, 2560), "{order:?}");
+            assert!(coverage.takes(0, 512) && coverage.takes(2560, 1));
+        }
+    }
+
+    /// Gaps without end are not kept.
+    #[test]
+    fn gaps_are_bounded() {
+        let mut coverage = Coverage::default();
+        let taken = (0..5000).take_while(|&index| {
+            let takes = coverage.takes(index * 2, 1);
+            takes.then(|| coverage.add(index * 2, 1)).is_some()
+        });
+        assert_eq!(taken.count(), GAPS_MAX);
+    }
+}

@@ -1,0 +1,390 @@
+//! One connection's requests and replies, without I/O.
+//!
+//! Its driver (`link`) moves bytes: it hands over requests ([`NbdSession::submit`]), sends what [`NbdSession::pull`]
+//! gives, asks [`NbdSession::on_header`] where a reply's data belongs, puts it there, reports the reply with
+//! [`NbdSession::on_reply`], and retires what was answered. The session outlives its connection: after a loss its
+//! tasks wait for a new one ([`NbdSession::detach`], [`NbdSession::attach`]).
+//!
+//! What is sent again after a loss: everything that was not answered. All requests of a block device may be done
+//! twice, and each command is sent at most [`NbdSessionConfig::tries`] times. NBD cannot take a request back, so one
+//! that is not answered in time costs the connection.
+//!
+//! The one rule: a reply that does not fit what was asked (cookie, offset, length, parts that come twice or not at
+//! all) is an [`NbdViolation`], and the connection is dropped; nothing is written outside a task's buffer.
+
+mod coverage;
+mod receive;
+mod task;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use brunt_block::{Buf, DeviceError, Op, RefusalKind, Request};
+use brunt_core::Nanos;
+use brunt_wire::nbd::transmission::NbdHeaderBytes;
+use brunt_wire::nbd::{NbdCommand, NbdRequest};
+
+pub use receive::{NbdPayload, NbdViolation, SHORT_PAYLOAD_BYTES_MAX};
+
+use self::task::{Ask, Done, NbdTask, NbdTaskState, plan};
+use super::export::NbdExport;
+
+/// Tasks of one session at most: cookies carry the index in 16 bits.
+pub const DEPTH_MAX: u32 = 1024;
+
+/// How a session behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct NbdSessionConfig {
+    /// Tasks at once.
+    pub depth: u32,
+    /// Logical block in bytes.
+    pub block_bytes: u32,
+    /// How long one command may take.
+    pub timeout: Duration,
+    /// How often a command is sent at most.
+    pub tries: u32,
+}
+
+/// What happened beside plain answers. Printed with results.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NbdCounts {
+    /// Commands sent again after their connection was lost.
+    pub replays: u64,
+    /// Commands that were not answered in time.
+    pub timeouts: u64,
+    /// The server's own words with its last error.
+    pub words: Option<String>,
+}
+
+/// Why a connection has to go although nobody broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NbdLoss {
+    /// The server says that it is going away.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    /// A command is not answered.
+    #[error("the server did not answer a request in time")]
+    NoAnswer,
+}
+
+/// What is to be sent: a header, then data of a task, or zeros.
+#[derive(Clone, Copy, Debug)]
+pub struct NbdOutgoing {
+    /// The header.
+    pub header: NbdHeaderBytes,
+    /// What follows it from a task's buffer.
+    pub data: Option<NbdDataRange>,
+    /// Zeros that follow it.
+    pub zeros: usize,
+}
+
+/// Part of a task's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NbdDataRange {
+    /// Whose.
+    pub task: u16,
+    /// From here on.
+    pub start: usize,
+    /// In bytes.
+    pub len: usize,
+}
+
+/// A request that is done with.
+#[derive(Debug)]
+pub struct NbdRetired {
+    /// The request's.
+    pub tag: u64,
+    /// The request's buffer.
+    pub buf: Buf,
+    /// Its outcome.
+    pub result: Result<(), DeviceError>,
+}
+
+/// The session. See the module.
+#[derive(Debug)]
+pub struct NbdSession {
+    config: NbdSessionConfig,
+    export: NbdExport,
+    attached: bool,
+    tasks: Vec<NbdTask>,
+    free: Vec<u16>,
+    waiting: VecDeque<u16>,
+    answered: VecDeque<u16>,
+    /// Commands sent so far; what makes cookies differ.
+    sent: u64,
+    sequence: u64,
+    next_check: Nanos,
+    loss: Option<NbdLoss>,
+    counts: NbdCounts,
+}
+
+impl NbdSession {
+    /// A session of an export, without a connection.
+    ///
+    /// # Panics
+    /// When the depth is 0 or over [`DEPTH_MAX`].
+    pub fn new(config: NbdSessionConfig, export: NbdExport) -> NbdSession {
+        assert!((1..=DEPTH_MAX).contains(&config.depth), "a depth of {} is not possible", config.depth);
+        let depth = config.depth as u16;
+        NbdSession {
+            export,
+            attached: false,
+            tasks: (0..depth).map(|_| NbdTask::new()).collect(),
+            free: (0..depth).rev().collect(),
+            waiting: VecDeque::with_capacity(depth.into()),
+            answered: VecDeque::with_capacity(depth.into()),
+            sent: 0,
+            sequence: 0,
+            next_check: Nanos::MAX,
+            loss: None,
+            counts: NbdCounts::default(),
+            config,
+        }
+    }
+
+    /// Tasks that can be taken.
+    pub fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Tasks taken and not retired.
+    pub fn outstanding(&self) -> u32 {
+        (self.tasks.len() - self.free.len()) as u32
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> &NbdCounts {
+        &self.counts
+    }
+
+    /// Why the connection has to go, if it has.
+    pub fn lost(&self) -> Option<NbdLoss> {
+        self.loss
+    }
+
+    /// What was agreed on.
+    pub fn export(&self) -> &NbdExport {
+        &self.export
+    }
+
+    /// Takes a request that lies in the export, in whole blocks, with a buffer that holds it.
+    ///
+    /// # Errors
+    /// The request itself when there is no room.
+    ///
+    /// # Panics
+    /// When the buffer does not hold it.
+    pub fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
+        let Request { tag, op, offset, len, buf, force_unit_access } = request;
+        let Some(index) = self.free.pop() else {
+            return Err(Request { tag, op, offset, len, buf, force_unit_access });
+        };
+        let moves_data = matches!(op, Op::Read | Op::Write);
+        assert!(!moves_data || len <= buf.len() as u64, "the device checks the buffer");
+        self.sequence += 1;
+        let task = &mut self.tasks[usize::from(index)];
+        assert!(task.state == NbdTaskState::Free, "a request takes a free task");
+        task.state = NbdTaskState::Waiting;
+        task.tag = tag;
+        task.ask = Ask { op, offset, len, force_unit_access };
+        task.done = Done::default();
+        task.buf = buf;
+        task.sequence = self.sequence;
+        self.plan(index, now);
+        Ok(())
+    }
+
+    /// Queues the next command of a request, or ends it.
+    fn plan(&mut self, index: u16, now: Nanos) {
+        let task = &mut self.tasks[usize::from(index)];
+        match plan(&self.export, self.config.block_bytes, task.ask, task.done) {
+            Ok(Some(piece)) => {
+                task.piece = piece;
+                task.tries = 0;
+                task.state = NbdTaskState::Waiting;
+                self.queue(index, now);
+            }
+            Ok(None) => self.answer(index, Ok(())),
+            Err(error) => self.answer(index, Err(error)),
+        }
+    }
+
+    fn queue(&mut self, index: u16, now: Nanos) {
+        let task = &mut self.tasks[usize::from(index)];
+        task.coverage.clear();
+        (task.error, task.late) = (None, false);
+        task.deadline = now.after(self.config.timeout);
+        self.next_check = self.next_check.min(task.deadline);
+        self.waiting.push_back(index);
+    }
+
+    /// The next thing to send.
+    #[inline]
+    pub fn pull(&mut self) -> Option<NbdOutgoing> {
+        if !self.attached || self.loss.is_some() {
+            return None;
+        }
+        let index = self.waiting.pop_front()?;
+        self.sent += 1;
+        let task = &mut self.tasks[usize::from(index)];
+        task.state = NbdTaskState::Sent;
+        task.tries += 1;
+        task.cookie = self.sent << 16 | u64::from(index);
+        let piece = task.piece;
+        let request = NbdRequest {
+            flags: piece.flags,
+            command: piece.command,
+            cookie: task.cookie,
+            offset: piece.offset,
+            len: piece.len,
+        };
+        let header = request.encode(self.export.headers);
+        let len = if piece.command == NbdCommand::Write { piece.len as usize } else { 0 };
+        let start = (piece.offset - task.ask.offset.min(piece.offset)) as usize;
+        Some(match piece.from_zeros {
+            true => NbdOutgoing { header, data: None, zeros: len },
+            false => {
+                let data = (len > 0).then_some(NbdDataRange { task: index, start, len });
+                NbdOutgoing { header, data, zeros: 0 }
+            }
+        })
+    }
+
+    /// The buffer of a task, for the driver to send from or receive into.
+    #[inline]
+    pub fn data(&mut self, task: u16) -> &mut Buf {
+        &mut self.tasks[usize::from(task)].buf
+    }
+
+    fn answer(&mut self, index: u16, result: Result<(), DeviceError>) {
+        let task = &mut self.tasks[usize::from(index)];
+        assert!(
+            matches!(task.state, NbdTaskState::Waiting | NbdTaskState::Sent),
+            "a task is answered once, and only when it is under way"
+        );
+        task.state = NbdTaskState::Answered(result);
+        self.answered.push_back(index);
+    }
+
+    /// A command was done: the request's next one, or its end.
+    fn command_done(&mut self, index: u16, now: Nanos) {
+        let task = &mut self.tasks[usize::from(index)];
+        match task.piece.command {
+            NbdCommand::Flush => task.done.flushed = true,
+            _ => task.done.bytes += task.piece.len,
+        }
+        self.plan(index, now);
+    }
+
+    /// The next task that was answered; retire it once its data is back.
+    #[inline]
+    pub fn next_answered(&mut self) -> Option<u16> {
+        self.answered.pop_front()
+    }
+
+    /// Ends a task that was answered.
+    ///
+    /// # Panics
+    /// When it was not.
+    pub fn retire(&mut self, index: u16) -> NbdRetired {
+        let task = &mut self.tasks[usize::from(index)];
+        let NbdTaskState::Answered(result) = task.state else { panic!("only answered tasks are retired") };
+        task.state = NbdTaskState::Free;
+        self.free.push(index);
+        NbdRetired { tag: task.tag, buf: std::mem::take(&mut task.buf), result }
+    }
+
+    /// Gives a request up that was not sent, or not since the loss. One that was sent cannot be taken back.
+    pub fn cancel(&mut self, tag: u64) {
+        let found = self.tasks.iter().position(|task| task.tag == tag && task.state == NbdTaskState::Waiting);
+        let Some(index) = found else { return };
+        self.waiting.retain(|waiting| usize::from(*waiting) != index);
+        self.answer(index as u16, Err(DeviceError::refused(RefusalKind::Cancelled)));
+    }
+
+    // ---- time, loss and return
+
+    /// When [`NbdSession::on_time`] has something to do.
+    pub fn deadline(&self) -> Nanos {
+        match (self.answered.is_empty(), self.attached) {
+            (false, _) => Nanos(0),
+            (true, true) => self.next_check,
+            (true, false) => Nanos::MAX,
+        }
+    }
+
+    /// Looks for commands that take too long.
+    pub fn on_time(&mut self, now: Nanos) {
+        if now < self.next_check || !self.attached {
+            return;
+        }
+        self.next_check = Nanos::MAX;
+        for task in &mut self.tasks {
+            match task.state {
+                NbdTaskState::Sent if task.deadline <= now => {
+                    task.late = true;
+                    self.counts.timeouts += 1;
+                    self.loss = Some(NbdLoss::NoAnswer);
+                }
+                NbdTaskState::Sent | NbdTaskState::Waiting => {
+                    self.next_check = self.next_check.min(task.deadline);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Goes to work on a new connection.
+    ///
+    /// # Panics
+    /// When it has one.
+    pub fn attach(&mut self, export: NbdExport, now: Nanos) {
+        assert!(!self.attached, "a session without a connection gets one");
+        (self.export, self.attached, self.loss) = (export, true, None);
+        self.next_check = now.after(self.config.timeout);
+        let waiting = std::mem::take(&mut self.waiting);
+        let mut waiting: Vec<u16> = waiting.into();
+        waiting.sort_by_key(|index| self.tasks[usize::from(*index)].sequence);
+        for index in waiting {
+            // The server may have come back with other flags: planned again from where it was.
+            let task = &self.tasks[usize::from(index)];
+            let tries = task.tries;
+            self.plan(index, now);
+            self.tasks[usize::from(index)].tries = tries;
+        }
+    }
+
+    /// The connection is gone: what was on its way waits again, in the order it was submitted. The driver has put all
+    /// data back.
+    pub fn detach(&mut self) {
+        (self.attached, self.next_check) = (false, Nanos::MAX);
+        for index in 0..self.tasks.len() as u16 {
+            let task = &mut self.tasks[usize::from(index)];
+            if task.state != NbdTaskState::Sent {
+                continue;
+            }
+            if task.tries >= self.config.tries {
+                let error = if task.late { DeviceError::TimedOut } else { DeviceError::Gone };
+                self.answer(index, Err(error));
+            } else {
+                task.state = NbdTaskState::Waiting;
+                self.counts.replays += 1;
+                self.waiting.push_back(index);
+            }
+        }
+    }
+
+    /// There will be no new connection: everything ends with this error.
+    ///
+    /// # Panics
+    /// When there is a connection.
+    pub fn fail_all(&mut self, error: DeviceError) {
+        assert!(!self.attached, "nothing is under way when everything fails");
+        while let Some(index) = self.waiting.pop_front() {
+            self.answer(index, Err(error));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Replies of a session: which task they are for, where their data belongs, and when they are complete.
+//!
+//! The rule: [`NbdSession::on_header`] only looks, as often as its driver likes; [`NbdSession::on_reply`] changes
+//! something, once for each reply.
+
+use brunt_core::Nanos;
+use brunt_wire::nbd::transmission::{ERROR_BYTES_MAX, parse_error, parse_hole};
+use brunt_wire::nbd::{NbdChunk, NbdCommand, NbdHeaders, NbdReply, errno};
+use brunt_wire::{Malformed, ParseError};
+
+use super::task::{NbdTask, NbdTaskState};
+use super::{NbdDataRange, NbdLoss, NbdSession};
+use crate::nbd::said;
+
+/// The longest payload that is not a read's data: an error with its words.
+pub const SHORT_PAYLOAD_BYTES_MAX: usize = ERROR_BYTES_MAX as usize;
+
+/// What follows a reply's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NbdPayload {
+    /// Data of a read, for this part of its task's buffer.
+    Task(NbdDataRange),
+    /// So many bytes, for [`NbdSession::on_reply`].
+    Short(usize),
+}
+
+/// How a server broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NbdViolation {
+    /// Bytes that are no reply.
+    #[error("the server sent what is no reply: {0}")]
+    Malformed(#[from] Malformed),
+    /// A cookie that no command has.
+    #[error("the server answered a request that was not sent, or twice")]
+    Cookie,
+    /// Data or a hole outside what was asked for.
+    #[error("the server sent data for another place than was asked for")]
+    Range,
+    /// Data for what was there already.
+    #[error("the server sent the same part of a read twice")]
+    Overlap,
+    /// A read that ended too early.
+    #[error("the server called a read done and had not sent all of it")]
+    Short,
+    /// A chunk that the command does not have, or a simple reply where there are none.
+    #[error("the server sent a reply of the wrong kind")]
+    Kind,
+    /// More than an error's words may have.
+    #[error("the server sent a reply that is longer than any")]
+    Long,
+}
+
+impl NbdSession {
+    fn task_of(&self, cookie: u64) -> Result<(u16, &NbdTask), NbdViolation> {
+        let index = cookie as u16;
+        match self.tasks.get(usize::from(index)) {
+            Some(task) if task.state == NbdTaskState::Sent && task.cookie == cookie => Ok((index, task)),
+            _ => Err(NbdViolation::Cookie),
+        }
+    }
+
+    /// Where what follows this header belongs.
+    ///
+    /// # Errors
+    /// It does not fit what was asked.
+    #[inline]
+    pub fn on_header(&self, reply: &NbdReply) -> Result<NbdPayload, NbdViolation> {
+        let (cookie, offset, chunk) = match *reply {
+            NbdReply::Simple { error, cookie } => {
+                let (index, task) = self.task_of(cookie)?;
+                if task.piece.command != NbdCommand::Read || error != 0 {
+                    return Ok(NbdPayload::Short(0));
+                }
+                if self.export.headers != NbdHeaders::Simple {
+                    return Err(NbdViolation::Kind);
+                }
+                let start = (task.piece.offset - task.ask.offset) as usize;
+                let len = task.piece.len as usize;
+                return Ok(NbdPayload::Task(NbdDataRange { task: index, start, len }));
+            }
+            NbdReply::Chunk { cookie, offset, chunk, .. } => (cookie, offset, chunk),
+        };
+        let (index, task) = self.task_of(cookie)?;
+        if offset.is_some_and(|offset| offset != task.piece.offset) {
+            return Err(NbdViolation::Range);
+        }
+        match chunk {
+            NbdChunk::None => Ok(NbdPayload::Short(0)),
+            NbdChunk::Data { offset, len } => {
+                let start = part_of(task, offset, len.into())?;
+                Ok(NbdPayload::Task(NbdDataRange { task: index, start, len: len as usize }))
+            }
+            NbdChunk::Hole(len) if task.piece.command == NbdCommand::Read => {
+                Ok(NbdPayload::Short(len as usize))
+            }
+            NbdChunk::Error { len, .. } if len <= ERROR_BYTES_MAX => Ok(NbdPayload::Short(len as usize)),
+            NbdChunk::Error { .. } => Err(NbdViolation::Long),
+            _ => Err(NbdViolation::Kind),
+        }
+    }
+
+    /// A whole reply: its header, and its payload where that is short; the data of a read is in its place.
+    ///
+    /// # Errors
+    /// It does not fit what was asked.
+    #[inline]
+    pub fn on_reply(&mut self, reply: &NbdReply, payload: &[u8], now: Nanos) -> Result<(), NbdViolation> {
+        let (cookie, done, chunk) = match *reply {
+            NbdReply::Simple { error, cookie } => {
+                let (index, _) = self.task_of(cookie)?;
+                return self.finish(index, error, now);
+            }
+            NbdReply::Chunk { done, cookie, chunk, .. } => (cookie, done, chunk),
+        };
+        let (index, task) = self.task_of(cookie)?;
+        match chunk {
+            NbdChunk::Data { offset, len } => {
+                self.tasks[usize::from(index)].coverage.add(offset, len.into());
+            }
+            NbdChunk::Hole(_) => {
+                let (offset, len) = parse_hole(payload).map_err(malformed)?;
+                let start = part_of(task, offset, len.into())?;
+                let task = &mut self.tasks[usize::from(index)];
+                task.buf[start..start + len as usize].fill(0);
+                task.coverage.add(offset, len.into());
+            }
+            NbdChunk::Error { .. } => {
+                let (error, words) = parse_error(payload).map_err(malformed)?;
+                self.tasks[usize::from(index)].error.get_or_insert(error);
+                if !words.is_empty() {
+                    self.counts.words = Some(words);
+                }
+            }
+            _ => {}
+        }
+        if !done {
+            return Ok(());
+        }
+        let task = &self.tasks[usize::from(index)];
+        let error = task.error.unwrap_or(0);
+        let is_read = task.piece.command == NbdCommand::Read;
+        if error == 0
+            && is_read
+            && !task.coverage.is_whole(task.piece.offset, task.piece.offset + task.piece.len)
+        {
+            return Err(NbdViolation::Short);
+        }
+        self.finish(index, error, now)
+    }
+
+    fn finish(&mut self, index: u16, error: u32, now: Nanos) -> Result<(), NbdViolation> {
+        match error {
+            0 => self.command_done(index, now),
+            // It is asked again on the next connection, like everything else that is under way.
+            errno::SHUTDOWN => self.loss = Some(NbdLoss::ShuttingDown),
+            error => self.answer(index, Err(said::refused(error))),
+        }
+        Ok(())
+    }
+}
+
+/// Where a part of a read lies in its buffer.
+fn part_of(task: &NbdTask, offset: u64, len: u64) -> Result<usize, NbdViolation> {
+    if task.piece.command != NbdCommand::Read {
+        return Err(NbdViolation::Kind);
+    }
+    let (from, to) = (task.piece.offset, task.piece.offset + task.piece.len);
+    let inside = offset >= from && offset.checked_add(len).is_some_and(|end| end <= to);
+    if !inside {
+        return Err(NbdViolation::Range);
+    }
+    if !task.coverage.takes(offset, len) {
+        return Err(NbdViolation::Overlap);
+    }
+    Ok((offset - task.ask.offset) as usize)
+}
+
+fn malformed(error: ParseError) -> NbdViolation {
+    match error {
+        ParseError::Malformed(malformed) => malformed.into(),
+        ParseError::Incomplete(needed) => Malformed::new(needed, "more than the chunk has").into(),
+    }
+}

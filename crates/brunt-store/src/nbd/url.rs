@@ -1,0 +1,340 @@
+//! NBD URLs as the protocol's document writes them (doc/uri.md), and everything they configure.
+//!
+//! ```text
+//! nbd://host[:port]/export          nbds://host[:port]/export
+//! nbd+unix:///export?socket=PATH    nbds+unix:///export?socket=PATH
+//! ```
+//!
+//! The export's name and the socket's path may have percent-encoded bytes. The one rule: `nbds` never goes on without
+//! TLS, and `nbd` never pretends to have it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use brunt_block::open::host_and_port;
+use brunt_block::socket::SocketOptions;
+use brunt_block::table::{OpenError, UrlOptions};
+use brunt_wire::nbd::{BLOCK_BYTES_MAX, NbdHeaders, PORT, STRING_BYTES_MAX};
+
+use super::tls::NbdTls;
+use crate::parts::place_and_options;
+
+/// What URLs begin with.
+const SCHEMES: [&str; 4] = ["nbd", "nbds", "nbd+unix", "nbds+unix"];
+/// Connections of one device at most.
+const CONNECTIONS_MAX: u64 = 16;
+
+/// Keys and one line of help each, for the table of backends.
+pub const OPTIONS: &[(&str, &str)] = &[
+    ("socket", "path of the Unix socket, for nbd+unix and nbds+unix"),
+    (
+        "connections",
+        "connections per thread, 1 to 16; default 1; more need a server that says CAN_MULTI_CONN",
+    ),
+    ("multi_conn", "yes: use several connections although the server does not say CAN_MULTI_CONN"),
+    ("timeout", "time limit for a handshake and for each attempt at a command; default 30s"),
+    ("reconnect", "how long to try to re-establish a lost connection; default 60s; 0: never try"),
+    ("tries", "maximum attempts per command; default 8"),
+    (
+        "block",
+        "logical block size, a power of two from 512 to 65536; default: the server's minimum, at least 512",
+    ),
+    ("headers", "the best to ask for: extended (default), structured or simple"),
+    ("read_only", "yes: refuse writes; default: as the server says"),
+    (
+        "tls-certificates",
+        "folder with ca-cert.pem, and client-cert.pem and client-key.pem if the server asks for them",
+    ),
+    ("tls-hostname", "name that the server's certificate must have; default: the URL's host"),
+    ("tls-verify-peer", "1 (default): check the server's certificate; 0: take any"),
+    ("tls-type", "x509, the only one that is supported"),
+    ("send_buffer", "socket send buffer; default: chosen by the kernel"),
+    ("receive_buffer", "socket receive buffer; default: chosen by the kernel"),
+    ("no_delay", "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on"),
+    ("congestion", "TCP congestion control, such as cubic; default: chosen by the kernel"),
+];
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NbdAddress {
+    /// Host and port.
+    Tcp(String, u16),
+    /// A socket's path.
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for NbdAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NbdAddress::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            NbdAddress::Tcp(host, port) => write!(f, "{host}:{port}"),
+            NbdAddress::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// What is wrong with an NBD URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NbdUrlError {
+    /// Something else stands behind the scheme.
+    #[error("'//' must follow the scheme")]
+    NoSlashes,
+    /// Neither a name nor an address with a port from 1 on.
+    #[error("host[:port] is invalid")]
+    Host,
+    /// `user@`.
+    #[error("a user name has no use here")]
+    User,
+    /// A Unix URL with a host.
+    #[error("a Unix socket has no host")]
+    UnixHost,
+    /// A Unix URL without its path.
+    #[error("socket=PATH is missing")]
+    NoSocket,
+    /// A TCP URL with a path.
+    #[error("socket=PATH is for nbd+unix and nbds+unix")]
+    Socket,
+    /// A percent sign without two digits, or what is no UTF-8 or has a NUL.
+    #[error("a percent-encoded byte is wrong, or the name is not UTF-8")]
+    Encoding,
+    /// An export's name of more than 4096 bytes.
+    #[error("the export's name is longer than 4096 bytes")]
+    Export,
+    /// TLS options of a URL without TLS.
+    #[error("options of TLS are for nbds and nbds+unix")]
+    Tls,
+}
+
+impl From<NbdUrlError> for OpenError {
+    fn from(error: NbdUrlError) -> OpenError {
+        OpenError::Url {
+            source: Box::new(error),
+            advice: "an NBD URL is nbd://host[:port]/export or nbd+unix:///export?socket=PATH; nbds with TLS",
+        }
+    }
+}
+
+/// What a URL and its options say.
+#[derive(Clone, Debug)]
+pub struct NbdConfig {
+    /// `nbd`, `nbds`, `nbd+unix` or `nbds+unix`.
+    pub scheme: &'static str,
+    /// Where the server is.
+    pub address: NbdAddress,
+    /// The export; empty: the default one.
+    pub export: String,
+    /// What TLS needs, where there is any.
+    pub tls: Option<NbdTls>,
+    /// Of each thread's device.
+    pub connections: u32,
+    /// Several connections whatever the server says.
+    pub multi_conn_forced: bool,
+    /// For one try of a command, and for a handshake.
+    pub timeout: Duration,
+    /// How long a lost connection is tried to get back.
+    pub reconnect: Duration,
+    /// How often a command is sent at most.
+    pub tries: u32,
+    /// Logical block in bytes, where the URL says it.
+    pub block_bytes: Option<u32>,
+    /// The best headers to ask for.
+    pub headers: NbdHeaders,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Of every connection.
+    pub sockets: SocketOptions,
+}
+
+impl NbdConfig {
+    /// The URL without its options, for messages.
+    pub fn name(&self) -> String {
+        let export = encode(&self.export);
+        match &self.address {
+            NbdAddress::Tcp(..) => format!("{}://{}/{export}", self.scheme, self.address),
+            NbdAddress::Unix(path) => {
+                format!("{}:///{export}?socket={}", self.scheme, encode(&path.to_string_lossy()))
+            }
+        }
+    }
+
+    /// Reads a whole URL; `None` when it has another scheme.
+    pub fn of_url(url: &str) -> Option<Result<NbdConfig, OpenError>> {
+        let (scheme, rest) = url.split_once(':')?;
+        let scheme = SCHEMES.iter().find(|known| **known == scheme)?;
+        let (place, mut options) = match place_and_options(rest, OPTIONS) {
+            Ok(parts) => parts,
+            Err(error) => return Some(Err(error)),
+        };
+        Some(NbdConfig::parse(scheme, place, &mut options))
+    }
+
+    /// Reads what stands behind the scheme and the colon, and the options.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn parse(
+        scheme: &'static str,
+        place: &str,
+        options: &mut UrlOptions,
+    ) -> Result<NbdConfig, OpenError> {
+        let rest = place.strip_prefix("//").ok_or(NbdUrlError::NoSlashes)?;
+        let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
+        let socket = options.take("socket");
+        let address = match (scheme.ends_with("+unix"), socket) {
+            (true, _) if !host.is_empty() => return Err(NbdUrlError::UnixHost.into()),
+            (true, None) => return Err(NbdUrlError::NoSocket.into()),
+            (true, Some(path)) => NbdAddress::Unix(decode(&path)?.into()),
+            (false, Some(_)) => return Err(NbdUrlError::Socket.into()),
+            (false, None) if host.contains('@') => return Err(NbdUrlError::User.into()),
+            (false, None) if host.is_empty() => NbdAddress::Tcp("localhost".to_string(), PORT),
+            (false, None) => {
+                let (host, port) = host_and_port(host, PORT).ok_or(NbdUrlError::Host)?;
+                NbdAddress::Tcp(host, port)
+            }
+        };
+        let export = decode(export)?;
+        if export.len() > STRING_BYTES_MAX {
+            return Err(NbdUrlError::Export.into());
+        }
+        let tls = NbdTls::take(scheme.starts_with("nbds"), &address, options)?;
+        let headers = match options.take("headers").as_deref() {
+            None | Some("extended") => NbdHeaders::Extended,
+            Some("structured") => NbdHeaders::Structured,
+            Some("simple") => NbdHeaders::Simple,
+            Some(value) => return Err(bad("headers", value, "write extended, structured or simple")),
+        };
+        let block_bytes = match options.size("block")? {
+            None => None,
+            Some(bytes) if bytes.is_power_of_two() && (512..=BLOCK_BYTES_MAX.into()).contains(&bytes) => {
+                Some(bytes as u32)
+            }
+            Some(bytes) => {
+                return Err(bad("block", &bytes.to_string(), "write a power of two from 512 to 65536"));
+            }
+        };
+        Ok(NbdConfig {
+            scheme,
+            address,
+            export,
+            tls,
+            connections: options.number("connections", 1, 1, CONNECTIONS_MAX)? as u32,
+            multi_conn_forced: options.flag("multi_conn")?.unwrap_or(false),
+            timeout: options.time("timeout", Duration::from_secs(30), Duration::from_millis(1))?,
+            reconnect: options.time("reconnect", Duration::from_secs(60), Duration::ZERO)?,
+            tries: options.number("tries", 8, 1, 1_000_000)? as u32,
+            block_bytes,
+            headers,
+            read_only: options.flag("read_only")?.unwrap_or(false),
+            sockets: SocketOptions::take(options)?,
+        })
+    }
+}
+
+pub(super) fn bad(option: &str, value: &str, wanted: &str) -> OpenError {
+    OpenError::BadValue { option: option.to_string(), value: value.to_string(), wanted: wanted.to_string() }
+}
+
+/// Takes percent-encoding off (RFC 3986, 2.1).
+fn decode(text: &str) -> Result<String, NbdUrlError> {
+    let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let (Some(high), Some(low)) = (digit(bytes.next()), digit(bytes.next())) else {
+                    return Err(NbdUrlError::Encoding);
+                };
+                (high * 16 + low) as u8
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(decoded).ok().filter(|text| !text.contains('\0')).ok_or(NbdUrlError::Encoding)
+}
+
+/// Puts it on, where a URL needs it.
+fn encode(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:+,@!$'()*;".contains(&byte);
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match plain(byte) {
+            true => encoded.push(char::from(byte)),
+            false => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<NbdConfig, OpenError> {
+        NbdConfig::of_url(url).expect("a scheme of NBD")
+    }
+
+    /// The table of doc/uri.md, and what a name is made of again.
+    #[test]
+    fn urls() {
+        let check = |url: &str, address: &str, export: &str, name: &str| {
+            let config = parse(url).unwrap();
+            assert_eq!(config.address.to_string(), address, "{url}");
+            assert_eq!(config.export, export, "{url}");
+            assert_eq!(config.name(), name, "{url}");
+        };
+        check("nbd://example.com/disk", "example.com:10809", "disk", "nbd://example.com:10809/disk");
+        check("nbd://example.com/", "example.com:10809", "", "nbd://example.com:10809/");
+        check("nbd://example.com", "example.com:10809", "", "nbd://example.com:10809/");
+        check("nbd://example.com:9//disk", "example.com:9", "/disk", "nbd://example.com:9//disk");
+        check("nbd://h/hello%20world", "h:10809", "hello world", "nbd://h:10809/hello%20world");
+        check("nbd://[::1]:9/a%3Fb", "[::1]:9", "a?b", "nbd://[::1]:9/a%3Fb");
+        check("nbd://", "localhost:10809", "", "nbd://localhost:10809/");
+        check("nbd+unix:///disk?socket=/run/a%20b", "/run/a b", "disk", "nbd+unix:///disk?socket=/run/a%20b");
+        check("nbd+unix://?socket=sock", "sock", "", "nbd+unix:///?socket=sock");
+    }
+
+    /// Options arrive.
+    #[test]
+    fn options() {
+        let config =
+            parse("nbd://h/e?connections=4&headers=simple&block=4k&timeout=2s&reconnect=0&tries=2").unwrap();
+        assert_eq!(
+            (config.connections, config.headers, config.block_bytes),
+            (4, NbdHeaders::Simple, Some(4096))
+        );
+        assert_eq!(
+            (config.timeout, config.reconnect, config.tries),
+            (Duration::from_secs(2), Duration::ZERO, 2)
+        );
+        assert!(config.tls.is_none() && !config.read_only);
+        let tls = parse("nbds://h/e?tls-verify-peer=0").unwrap();
+        assert!(tls.tls.is_some());
+    }
+
+    /// What is wrong is named.
+    #[test]
+    fn mistakes() {
+        let check = |url: &str, words: &str| {
+            let error = parse(url).expect_err(url).to_string();
+            assert!(error.contains(words), "{url}: {error}");
+        };
+        check("nbd:h/e", "'//'");
+        check("nbd://h:0/e", "host[:port]");
+        check("nbd://[::1/e", "host[:port]");
+        check("nbd://me@h/e", "user name");
+        check("nbd+unix:///e", "socket=PATH is missing");
+        check("nbd+unix://h/e?socket=x", "has no host");
+        check("nbd://h/e?socket=x", "is for nbd+unix");
+        check("nbd://h/%zz", "percent");
+        check("nbd://h/%ff", "UTF-8");
+        check("nbd://h/%00", "UTF-8");
+        check(&format!("nbd://h/{}", "x".repeat(4097)), "4096");
+        check("nbd://h/e?connections=17", "1 to 16");
+        check("nbd://h/e?block=1000", "power of two");
+        check("nbd://h/e?headers=new", "extended, structured or simple");
+        check("nbd://h/e?tls-hostname=x", "for nbds");
+        check("nbds://h/e?tls-type=psk", "x509");
+        check("nbds://h/e?tls-certificates=/nowhere", "/nowhere/ca-cert.pem");
+    }
+}

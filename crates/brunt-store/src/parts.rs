@@ -1,0 +1,26 @@
+//! Takes a URL apart for commands that talk to a store themselves, without layers and other devices.
+//!
+//! The rule: an option that the store does not have is refused.
+
+use brunt_block::table::{OpenError, UrlOptions};
+
+/// What stands behind a URL's scheme: the place, and its options, which are among `known`.
+pub(crate) fn place_and_options<'a>(
+    rest: &'a str,
+    known: &[(&str, &str)],
+) -> Result<(&'a str, UrlOptions), OpenError> {
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let mut options = UrlOptions::default();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if known.iter().all(|(name, _)| *name != key) {
+            return Err(OpenError::BadValue {
+                option: key.to_string(),
+                value: value.to_string(),
+                wanted: "a URL of this store has no such option; see 'brunt help devices'".to_string(),
+            });
+        }
+        options.set(key, value);
+    }
+    Ok((place, options))
+}

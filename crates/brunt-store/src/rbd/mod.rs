@@ -1,0 +1,140 @@
+//! RBD images of Ceph clusters as devices, through librbd, which is loaded when a URL asks for it.
+//!
+//! - `url`: URLs and their options;
+//! - `bindings`: the functions of librados and librbd, and an image behind them.
+//!
+//! One image and one connection to the cluster serve all threads: with the feature `exclusive-lock` only one client of an
+//! image can write at a time, and threads that were clients of their own would take the lock from each other.
+//!
+//! The one rule: librbd's cache is off unless the URL asks for it, and what an image's or a pool's own settings change
+//! about that is seen.
+
+#[allow(unsafe_code, reason = "calls of librados and librbd")]
+mod bindings;
+pub mod url;
+
+use std::sync::Arc;
+
+use brunt_block::backends::{TRANSFER_BYTES_MAX, whole_blocks};
+use brunt_block::table::{BackendEntry, OpenError};
+use brunt_block::{Backend, Device, DeviceInfo, Ring};
+
+use crate::library::LibraryError;
+use crate::library::device::LibraryDevice;
+use crate::library::patience::opened;
+use bindings::RbdImage;
+use url::{OPTIONS, RbdConfig};
+
+/// The line for the table of backends.
+pub const RBD: BackendEntry = BackendEntry {
+    name: "rbd",
+    help: "an RBD image of a Ceph cluster, through librbd",
+    example: "rbd:pool/image",
+    options: OPTIONS,
+    open: |place, options| Ok(Arc::new(RbdBackend::open(RbdConfig::parse(place, options)?)?)),
+    foresee: |place, options| RbdConfig::parse(place, options).map(|_| None),
+};
+
+/// An image that is open.
+pub(crate) struct RbdBackend {
+    info: DeviceInfo,
+    image: Arc<RbdImage>,
+}
+
+impl RbdBackend {
+    /// Connects to the cluster and opens the image.
+    fn open(config: RbdConfig) -> Result<RbdBackend, LibraryError> {
+        let (name, time) = (config.name(), config.timeout);
+        let advice = "are the cluster's monitors and storage daemons up? See 'ceph health'; timeout= gives it more time";
+        opened(name, time, advice, move || {
+            let image = RbdImage::open(&config)?;
+            Ok(RbdBackend { info: describe(&config, &image)?, image: Arc::new(image) })
+        })
+    }
+}
+
+/// What a device on this image is.
+fn describe(config: &RbdConfig, image: &RbdImage) -> Result<DeviceInfo, LibraryError> {
+    let name = config.name();
+    let about = image.about()?;
+    let block_bytes = config.block_bytes;
+    let mut notes = Vec::new();
+    let size_bytes = whole_blocks(about.size_bytes, block_bytes, &mut notes);
+    if size_bytes == 0 {
+        let what = format!("an image of {} bytes has no block of {block_bytes} bytes", about.size_bytes);
+        return Err(LibraryError::Unusable(name, what));
+    }
+    let mut facts = vec![format!("librbd {}", about.version)];
+    facts.push(format!("objects of {} bytes; features: {}", about.object_bytes, features(about.features)));
+    let is_on = |value: &str| matches!(value, "true" | "1" | "yes" | "on");
+    let cached = about.setting("rbd_cache").is_none_or(is_on);
+    let persistent = about.setting("rbd_persistent_cache_mode").is_some_and(|mode| mode != "disabled");
+    if cached && !config.cache {
+        notes.push("the image's or the pool's own settings turn librbd's cache on (rbd_cache)".to_string());
+    }
+    if cached && config.cache {
+        notes.push("librbd's cache is on, as cache=yes asks".to_string());
+    }
+    if persistent {
+        notes.push("the image has a persistent write-back cache (rbd_persistent_cache_mode)".to_string());
+    }
+    if about.setting("rbd_skip_partial_discard").is_some_and(is_on) {
+        notes.push(
+            "unmap skips parts of objects (the image's or the pool's rbd_skip_partial_discard): they do not read as zeros"
+                .to_string(),
+        );
+    }
+    Ok(DeviceInfo {
+        name,
+        block_bytes,
+        size_bytes,
+        physical_block_bytes: 4096,
+        buffer_align: 1,
+        transfer_bytes_max: TRANSFER_BYTES_MAX,
+        read_only: config.is_read_only(),
+        // Without a cache a write completes when every copy is on stable storage.
+        volatile_cache: cached || persistent,
+        unmap: true,
+        facts,
+        notes,
+    })
+}
+
+/// The names of an image's features, as `rbd info` has them.
+fn features(bits: u64) -> String {
+    const NAMES: [&str; 9] = [
+        "layering",
+        "striping",
+        "exclusive-lock",
+        "object-map",
+        "fast-diff",
+        "deep-flatten",
+        "journaling",
+        "data-pool",
+        "operations",
+    ];
+    let names: Vec<&str> =
+        NAMES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, name)| *name).collect();
+    if names.is_empty() { "none".to_string() } else { names.join(", ") }
+}
+
+impl Backend for RbdBackend {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
+        LibraryDevice::open(&self.info, &self.image, ring, depth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_have_names() {
+        assert_eq!(features(61), "layering, exclusive-lock, object-map, fast-diff, deep-flatten");
+        assert_eq!(features(0), "none");
+    }
+}

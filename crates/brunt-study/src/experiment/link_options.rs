@@ -1,0 +1,163 @@
+//! The settings of a link as options of a command line: `delay=20ms`, `loss=0.01`, `preset=four-sites`. Called by
+//! `brunt bridge`.
+//!
+//! The rule: an option has the name and the values of a key of `[lab.links.NAME]`.
+
+use std::path::Path;
+
+use brunt_lab::link::{DistributionError, PRESETS, Settings, SettingsError, preset};
+use serde::Deserialize;
+
+use super::LinkBack;
+
+/// Settings of both directions, and what was said of each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LinkOptions {
+    /// From the first end to the second, and back.
+    pub settings: [Settings; 2],
+    /// Keys and values, the latest of each, of both.
+    said: [Vec<(String, String)>; 2],
+}
+
+/// An option that cannot be.
+#[derive(Debug, thiserror::Error)]
+#[error("{option}: {kind}")]
+pub struct LinkOptionError {
+    /// As it was written.
+    pub option: String,
+    /// What is wrong with it.
+    pub kind: LinkOptionMistake,
+}
+
+/// What can be wrong with an option.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkOptionMistake {
+    /// There is no `=`.
+    #[error("write KEY=VALUE, such as delay=20ms")]
+    Form,
+    /// No such key, or not its kind of value.
+    #[error("{}", .0.to_string().trim())]
+    Value(toml::de::Error),
+    /// No such preset.
+    #[error("unknown preset; the presets are {}", presets())]
+    Preset,
+    /// A table of delays that cannot be read.
+    #[error(transparent)]
+    Distribution(DistributionError),
+    /// A value that no link has, or that does not go with the others.
+    #[error(transparent)]
+    Settings(SettingsError),
+}
+
+fn presets() -> String {
+    PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ")
+}
+
+impl LinkOptions {
+    /// From options for both directions, and those for the way back, which come after them.
+    ///
+    /// # Errors
+    /// One of them cannot be, alone or with the others.
+    pub fn parse(both: &[String], back: &[String]) -> Result<LinkOptions, LinkOptionError> {
+        let mut all = LinkOptions::default();
+        for option in both {
+            all.lay_over(0, option)?;
+        }
+        all.settings[1] = all.settings[0].clone();
+        all.said[1] = all.said[0].clone();
+        for option in back {
+            all.lay_over(1, option)?;
+        }
+        for (settings, options) in all.settings.iter().zip([both, back]) {
+            settings.check().map_err(|error| {
+                let is_blamed = |option: &&String| option.split('=').next() == Some(error.key);
+                let mut options = options.iter().chain(both).filter(is_blamed);
+                let option = options.next().cloned().unwrap_or_else(|| error.key.to_string());
+                LinkOptionError { option, kind: LinkOptionMistake::Settings(error) }
+            })?;
+        }
+        Ok(all)
+    }
+
+    /// What is set in both directions, in words; empty where nothing is.
+    pub fn said(&self) -> [String; 2] {
+        let said = |(key, value): &(String, String)| format!("{key} {value}");
+        self.said.each_ref().map(|all| all.iter().map(said).collect::<Vec<_>>().join(", "))
+    }
+
+    fn lay_over(&mut self, way: usize, option: &str) -> Result<(), LinkOptionError> {
+        let wrong = |kind| LinkOptionError { option: option.to_string(), kind };
+        let (key, value) = option.split_once('=').ok_or_else(|| wrong(LinkOptionMistake::Form))?;
+        let (key, value) = (key.trim(), value.trim());
+        if key == "preset" {
+            let preset = preset(value).ok_or_else(|| wrong(LinkOptionMistake::Preset))?;
+            self.settings[way] = (preset.settings)();
+        } else {
+            // What is no number, switch or table of TOML is a text without its quotes.
+            let read = toml::from_str::<toml::Table>(&format!("value = {value}")).ok();
+            let read =
+                read.and_then(|mut table| table.remove("value")).unwrap_or_else(|| value.to_string().into());
+            let table = toml::Table::from_iter([(key.to_string(), read)]);
+            let mut set =
+                LinkBack::deserialize(table).map_err(|error| wrong(LinkOptionMistake::Value(error)))?;
+            if let Some(distribution) = &mut set.distribution {
+                distribution
+                    .read(Path::new("."))
+                    .map_err(|error| wrong(LinkOptionMistake::Distribution(error)))?;
+            }
+            set.lay_over(&mut self.settings[way]);
+        }
+        match self.said[way].iter_mut().find(|(said, _)| said == key) {
+            Some((_, said)) => *said = value.to_string(),
+            None => self.said[way].push((key.to_string(), value.to_string())),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn parse(both: &[&str], back: &[&str]) -> Result<LinkOptions, LinkOptionError> {
+        let texts = |options: &[&str]| options.iter().map(|option| option.to_string()).collect::<Vec<_>>();
+        LinkOptions::parse(&texts(both), &texts(back))
+    }
+
+    #[test]
+    fn options_are_keys_of_links() {
+        let none = parse(&[], &[]).unwrap();
+        assert!(none.settings.iter().all(Settings::is_clear) && none.said() == ["", ""]);
+        let all = ["delay=20ms", "loss=0.01", "rate=100Mb/s", "keep_order=false"];
+        let options =
+            parse(&all, &["delay = 5ms", "loss_bursts={ to_bad = 0.1, to_good = 0.5 }", "loss=0"]).unwrap();
+        let [there, back] = &options.settings;
+        assert_eq!((there.delay.0, back.delay.0), (Duration::from_millis(20), Duration::from_millis(5)));
+        assert!(!back.keep_order && there.loss == 0.01 && back.loss_bursts.is_some());
+        let said = [
+            "delay 20ms, loss 0.01, rate 100Mb/s, keep_order false",
+            "delay 5ms, loss 0, rate 100Mb/s, keep_order false, loss_bursts { to_bad = 0.1, to_good = 0.5 }",
+        ];
+        assert_eq!(options.said(), said);
+        let preset = parse(&["preset=four-sites", "loss=0.5"], &[]).unwrap();
+        assert_eq!(preset.settings[0].loss, 0.5);
+        assert!(!preset.settings[1].delay.0.is_zero());
+    }
+
+    #[test]
+    fn mistakes_name_the_option() {
+        let check = |both: &[&str], back: &[&str], said: &str| {
+            let error = parse(both, back).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        };
+        check(&["delay"], &[], "delay: write KEY=VALUE");
+        check(&["dealy=20ms"], &[], "unknown field `dealy`");
+        check(&["mtu=9000"], &[], "mtu=9000: ");
+        check(&["loss=many"], &[], "loss=many: ");
+        check(&["loss=0.1"], &["loss=2"], "loss=2: ");
+        check(&["preset=moon"], &[], "the presets are lan");
+        check(&["distribution=/no/such.dist"], &[], "distribution=/no/such.dist: ");
+    }
+}

@@ -1,0 +1,70 @@
+//! The fault driver for another host: its agent puts the fault in, proves it and removes it; times come on our clock.
+//!
+//! The rule: what an agent could not prove is not there. An agent that loses us removes the fault itself.
+
+use std::sync::Arc;
+
+use brunt_core::Nanos;
+use brunt_host::{FaultEnd, Fleet};
+use brunt_lab::Proof;
+use brunt_result::message::HostFault;
+
+use super::driver::{DriverError, FaultDriver};
+use super::entry::FaultEntry;
+use super::kind::Prepared;
+use crate::host::HostName;
+
+/// See the module.
+struct FaultElsewhere {
+    fleet: Arc<Fleet>,
+    host: HostName,
+    what: HostFault,
+    /// What it does, in words.
+    said: String,
+    /// Its number, and what was seen of it.
+    there: Option<(u32, Proof)>,
+}
+
+/// A fault on another host, which has an agent of this fleet.
+pub(super) fn prepare(entry: &FaultEntry, fleet: Option<&Arc<Fleet>>) -> Result<Prepared, DriverError> {
+    let (Some(host), Some(what)) = (&entry.common.host, entry.kind.as_kind().on_host(&entry.common)) else {
+        unreachable!("the check of the file refuses faults that are not for other hosts")
+    };
+    let fleet =
+        fleet.ok_or_else(|| DriverError::unfit(format!("host {host} was not reached"), "see [hosts]"))?;
+    let (fleet, host, said) = (Arc::clone(fleet), host.clone(), format!("{} on host {host}", entry.what()));
+    Ok(Prepared::new(move || {
+        let (fleet, host, what, said) = (Arc::clone(&fleet), host.clone(), what.clone(), said.clone());
+        Ok(Box::new(FaultElsewhere { fleet, host, what, said, there: None }))
+    }))
+}
+
+impl FaultDriver for FaultElsewhere {
+    fn describe(&self) -> String {
+        self.said.clone()
+    }
+
+    fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
+        let (number, seen) = self.fleet.put_fault(self.host.as_str(), self.what.clone())?;
+        let (_, proof) = self.there.insert((number, seen));
+        Ok(Some(proof.at))
+    }
+
+    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
+        Ok(self.there.as_ref().map(|(_, proof)| proof.clone()))
+    }
+
+    fn take_away(&mut self) -> Result<Proof, DriverError> {
+        let Some((number, _)) = self.there.take() else { return Err(DriverError::NotThere) };
+        Ok(self.fleet.remove_fault(self.host.as_str(), number)?)
+    }
+}
+
+impl Drop for FaultElsewhere {
+    fn drop(&mut self) {
+        if let Some((number, _)) = self.there.take() {
+            // Whether it is gone nobody asks any more; if the host is lost, its agent sees to it.
+            let _: Result<Proof, FaultEnd> = self.fleet.remove_fault(self.host.as_str(), number);
+        }
+    }
+}

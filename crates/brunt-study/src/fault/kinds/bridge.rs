@@ -1,0 +1,96 @@
+//! `bridge`: the bridge of another host does something to the packets that pass, for machines in the wire on which nothing
+//! else of an experiment runs.
+
+use brunt_lab::link::Settings;
+use brunt_result::message::HostFault;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::LinkBack;
+use crate::fault::driver::DriverError;
+use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+
+pub(super) const INFO: Info = Info {
+    keys: &["bridge", "back"],
+    on_hosts: true,
+    help: "has the bridge of a host in the wire delay, lose and more, in both directions or differently `back`",
+    proof: "the bridge counts the packets that came meanwhile and what became of them, and later does nothing to them",
+    example: "host = \"wire\"\nbridge = { delay = \"10ms\", loss = 0.01 }\nat = \"5s\"\nfor = \"5s\"",
+};
+
+/// A `[[fault]]` of this kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BridgeSet {
+    /// Settings for the bridge of `host`, with the keys of a link; without the fault it passes everything untouched.
+    pub bridge: Box<LinkBack>,
+    /// With `bridge`: what differs from the second interface to the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back: Option<Box<LinkBack>>,
+}
+
+impl BridgeSet {
+    /// There and back.
+    fn settings(&self) -> [Settings; 2] {
+        let mut there = Settings::default();
+        self.bridge.lay_over(&mut there);
+        let mut back = there.clone();
+        self.back.iter().for_each(|set| set.lay_over(&mut back));
+        [there, back]
+    }
+}
+
+impl Kind for BridgeSet {
+    fn about(&self) -> About {
+        About::Machine
+    }
+
+    fn what(&self) -> String {
+        match &self.back {
+            None => format!("bridge {}", self.bridge.said()),
+            Some(back) => format!("bridge {}, back {}", self.bridge.said(), back.said()),
+        }
+    }
+
+    fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
+        let bridges = stage.hosts().bridges();
+        if !bridges.iter().any(|bridge| common.host.as_ref() == Some(&bridge.name)) {
+            let what = "it names no host that has a bridge";
+            let help = "write host = \"wire\", and bridge = [\"eth0\", \"eth1\"] under [hosts.wire]";
+            return Err(Mistake::new("host", what, help));
+        }
+        let settings = self.settings();
+        if settings.iter().all(Settings::is_clear) {
+            return Err(Mistake::new("bridge", "it changes nothing", "write bridge = { delay = \"10ms\" }"));
+        }
+        for (key, settings) in ["bridge", "back"].into_iter().zip(&settings) {
+            let wrong = |error: brunt_lab::link::SettingsError| {
+                Mistake::new(key, format!("{}: {}", error.key, error.what), "change it")
+            };
+            settings.check().map_err(wrong)?;
+            if settings.distribution.is_some() {
+                let what = "a distribution is a file here, which the other host does not have";
+                return Err(Mistake::new(key, what, "use jitter and jitter_shape"));
+            }
+        }
+        Ok(())
+    }
+
+    fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
+        pair.other_as::<BridgeSet>()?;
+        Together::refused(
+            "the one that ends first would end the other on the bridge",
+            "make them consecutive, with a third [[fault]] for the time in which both apply",
+        )
+    }
+
+    fn on_host(&self, _common: &FaultCommon) -> Option<HostFault> {
+        // Numbers, texts and switches: there is nothing in them that JSON does not have.
+        let settings = self.settings().map(|settings| serde_json::to_value(settings).unwrap_or_default());
+        Some(HostFault::Impair { settings: Box::new(settings) })
+    }
+
+    fn prepare(&self, _common: &FaultCommon, _scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+        Err(DriverError::unfit("a bridge is on another host", "write host = \"wire\""))
+    }
+}

@@ -1,0 +1,78 @@
+//! A machine with an agent that listens (`brunt agent --listen`), behind TLS with certificates on both sides.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use brunt_host::HostPlace;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::HostName;
+use super::kind::{HostInfo, HostKind, KeyMistake, LaunchError, Launcher, check_address};
+use crate::lab::BuiltLab;
+
+pub(super) const INFO: HostInfo = HostInfo {
+    name: "host by agent",
+    keys: &["agent", "identity", "bridge", "capture", "address"],
+    marked: true,
+    help: "a machine with an agent that listens",
+    example: Some(
+        "agent = \"node8:7420\"\nidentity = \"certificates/controller.pem\"\nbridge = [\"eth0\", \"eth1\"]\ncapture = \"/var/tmp/wire.pcapng\"\naddress = \"10.0.0.9\"",
+    ),
+};
+
+/// Where it listens, and who we are to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentHost {
+    /// A machine that runs workloads: address of its agent, `host:port`, with the host as in the agent's certificate
+    /// (docs/agents.md).
+    pub agent: String,
+    /// With `agent`: the controller's certificate and key, a file of `brunt agent init`, next to the experiment file.
+    pub identity: PathBuf,
+    /// With `ssh` or `agent`: two interfaces of this machine, which sits in the wire between others. It forwards everything
+    /// between them while the experiment lasts; faults of the kind `bridge` impair what passes. Needs root there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<[String; 2]>,
+    /// With `bridge`: absolute path of a new file on that machine, to which the packets of both sides are saved as
+    /// they come; pcapng with both interfaces if its name ends in `.pcapng`, otherwise pcap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capture: Option<String>,
+    /// With `ssh` or `agent`: name or IP address at which targets of this host (`serve`) listen, and workers reach them;
+    /// default: the host part of `agent` or `ssh`. An address on another network keeps control traffic off the measured one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+impl HostKind for AgentHost {
+    fn bridge(&self) -> Option<&[String; 2]> {
+        self.bridge.as_ref()
+    }
+
+    fn capture(&self) -> Option<&str> {
+        self.capture.as_deref()
+    }
+
+    fn address(&self) -> Option<&str> {
+        self.address.as_deref()
+    }
+
+    fn has_links(&self) -> bool {
+        false
+    }
+
+    fn launcher(&self, name: &HostName, _lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
+        Err(LaunchError::Elsewhere(name.clone()))
+    }
+
+    fn place(&self) -> Result<Option<HostPlace>, KeyMistake> {
+        check_address(self.address())?;
+        let address = format!("agent:{}", self.agent).parse().map_err(|_| KeyMistake {
+            key: "agent",
+            what: format!("'{}' is no host and port", self.agent),
+            help: "write host:port; [::1]:7420 for IPv6".to_string(),
+        })?;
+        let identity = Some(self.identity.clone());
+        Ok(Some(HostPlace { address, identity, ssh: Vec::new(), program: None }))
+    }
+}

@@ -1,0 +1,93 @@
+//! A machine that ssh reaches: an agent is started there for the experiment and ends with it, and nothing is left.
+
+use std::sync::Arc;
+
+use brunt_host::{HostPlace, is_plain_word};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::HostName;
+use super::kind::{HostInfo, HostKind, KeyMistake, LaunchError, Launcher, check_address};
+use crate::lab::BuiltLab;
+
+pub(super) const INFO: HostInfo = HostInfo {
+    name: "host by ssh",
+    keys: &["ssh", "command", "program", "bridge", "capture", "address"],
+    marked: true,
+    help: "a machine that ssh reaches, without anything installed there",
+    example: Some(
+        "ssh = \"root@node7\"\ncommand = \"ssh -F lab.conf\"\nprogram = \"/opt/brunt/brunt\"\nbridge = [\"eth0\", \"eth1\"]\ncapture = \"/var/tmp/wire.pcapng\"\naddress = \"10.0.0.9\"",
+    ),
+};
+
+/// How ssh reaches it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SshHost {
+    /// A machine that runs workloads, as ssh takes it: `user@host`, or a name of its configuration. Nothing has to be
+    /// installed there (docs/agents.md).
+    pub ssh: String,
+    /// With `ssh`: the ssh command, with options separated by spaces; default: `ssh`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// With `ssh`: path of the brunt to run there; default: the one in its path if it has this version, else a copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// With `ssh` or `agent`: two interfaces of this machine, which sits in the wire between others. It forwards everything
+    /// between them while the experiment lasts; faults of the kind `bridge` impair what passes. Needs root there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<[String; 2]>,
+    /// With `bridge`: absolute path of a new file on that machine, to which the packets of both sides are saved as
+    /// they come; pcapng with both interfaces if its name ends in `.pcapng`, otherwise pcap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capture: Option<String>,
+    /// With `ssh` or `agent`: name or IP address at which targets of this host (`serve`) listen, and workers reach them;
+    /// default: the host part of `agent` or `ssh`. An address on another network keeps control traffic off the measured one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+impl HostKind for SshHost {
+    fn bridge(&self) -> Option<&[String; 2]> {
+        self.bridge.as_ref()
+    }
+
+    fn capture(&self) -> Option<&str> {
+        self.capture.as_deref()
+    }
+
+    fn address(&self) -> Option<&str> {
+        self.address.as_deref()
+    }
+
+    fn has_links(&self) -> bool {
+        false
+    }
+
+    fn launcher(&self, name: &HostName, _lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
+        Err(LaunchError::Elsewhere(name.clone()))
+    }
+
+    fn place(&self) -> Result<Option<HostPlace>, KeyMistake> {
+        check_address(self.address())?;
+        let wrong = |key, what: String, help: &str| KeyMistake { key, what, help: help.to_string() };
+        let address = format!("ssh:{}", self.ssh).parse();
+        let address = address.map_err(|_| {
+            wrong("ssh", format!("'{}' names no host", self.ssh), "write user@host, as for ssh itself")
+        })?;
+        let command = self.command.as_deref().unwrap_or("ssh");
+        let ssh: Vec<String> = command.split_whitespace().map(String::from).collect();
+        if ssh.is_empty() {
+            return Err(wrong(
+                "command",
+                "the ssh command is empty".into(),
+                "write \"ssh -F FILE\", for example",
+            ));
+        }
+        if let Some(program) = self.program.as_deref().filter(|program| !is_plain_word(program)) {
+            let what = format!("'{program}' has characters that the far host's shell treats specially");
+            return Err(wrong("program", what, "use a plain path"));
+        }
+        Ok(Some(HostPlace { address, identity: None, ssh, program: self.program.clone() }))
+    }
+}

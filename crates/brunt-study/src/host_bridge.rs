@@ -1,0 +1,101 @@
+//! Bridges on other hosts, for machines that sit in the wire of an experiment (`[hosts.x] bridge = ["eth0", "eth1"]`): they
+//! forward from before the targets are opened until the experiment is over, and each run has their counts.
+//!
+//! The rule: a bridge that ends cuts the wire, so the run that it was needed in is void; a packet that was lost without being
+//! asked for is a doubt.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brunt_host::{FaultEnd, Fleet, HostBridgeError};
+use brunt_result::Outcome;
+use brunt_result::link::LinkReport;
+use brunt_result::message::HostFault;
+use brunt_result::summary::RunSummary;
+use brunt_result::void::VoidReason;
+
+use crate::hook::{HookError, RunHook};
+use crate::host::BridgeHost;
+use crate::observe::{Hub, RunInfo};
+
+/// All bridges of an experiment. Dropping it ends them.
+pub struct HostBridges {
+    fleet: Arc<Fleet>,
+    /// By host, with the number of what has the bridge forward.
+    bridges: BTreeMap<String, u32>,
+    notes: Vec<String>,
+    before: BTreeMap<String, LinkReport>,
+    seen: BTreeMap<String, LinkReport>,
+}
+
+impl HostBridges {
+    /// Has these hosts forward, each between two interfaces; they were reached.
+    ///
+    /// # Errors
+    /// One of them does not.
+    pub fn start(fleet: &Arc<Fleet>, bridges: Vec<BridgeHost>, seed: u64) -> Result<HostBridges, FaultEnd> {
+        let fleet = Arc::clone(fleet);
+        let (notes, before, seen) = Default::default();
+        // What forwards already ends if another one does not begin.
+        let mut all = HostBridges { fleet, bridges: BTreeMap::new(), notes, before, seen };
+        for BridgeHost { name, interfaces, capture } in bridges {
+            let host = name.to_string();
+            if let Some(path) = &capture {
+                all.notes.push(format!("host {host}: saves the packets of its bridge to {path} there"));
+            }
+            let (number, proof) =
+                all.fleet.put_fault(&host, HostFault::Bridge { interfaces, seed, capture })?;
+            if !proof.what.is_empty() {
+                all.notes.push(format!("host {host}: {}", proof.what));
+            }
+            all.bridges.insert(host, number);
+        }
+        Ok(all)
+    }
+
+    /// What the user should know of the interfaces.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn reports(&self) -> Result<BTreeMap<String, LinkReport>, HostBridgeError> {
+        self.bridges.keys().map(|host| Ok((host.clone(), self.fleet.bridge_report(host)?))).collect()
+    }
+}
+
+impl RunHook for HostBridges {
+    fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
+        let lost = |error| HookError::new(VoidReason::FaultHostLost, "a bridge").because(error);
+        self.before = self.reports().map_err(lost)?;
+        Ok(())
+    }
+
+    fn end(&mut self, _complete: bool) -> Result<(), HookError> {
+        let unread = |error| HookError::new(VoidReason::FaultHostLost, "a bridge").because(error);
+        self.seen = self.reports().map_err(unread)?;
+        for (host, report) in &mut self.seen {
+            *report = report.since(&self.before.get(host).copied().unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
+        for (host, report) in std::mem::take(&mut self.seen) {
+            run.doubts.extend(report.trouble().iter().map(|trouble| format!("bridge {host}: {trouble}")));
+            if let Some(lost) = report.captured.map(|captured| captured.lost).filter(|lost| *lost > 0) {
+                let why = "that host's disk was full or too slow";
+                run.doubts.push(format!("bridge {host}: {lost} packets are missing in what it saved: {why}"));
+            }
+            run.links.insert(host, report);
+        }
+    }
+}
+
+impl Drop for HostBridges {
+    fn drop(&mut self) {
+        for (host, number) in std::mem::take(&mut self.bridges) {
+            // A host that was lost ends its bridge itself.
+            let _ = self.fleet.remove_fault(&host, number);
+        }
+    }
+}

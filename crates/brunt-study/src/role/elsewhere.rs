@@ -1,0 +1,293 @@
+//! A role on another host, started and looked after by the agent there: to the experiment, its hooks and its faults a role
+//! like any other.
+//!
+//! The rule: nothing is known of it but what its agent says, and a role whose host is lost is lost too.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use brunt_core::Clock;
+use brunt_host::{FarRole, FarRoleError, Fleet, RoleDeath};
+use brunt_lab::{Fault, FaultError, Proof};
+use brunt_result::message::{HostFaultFailure, HostRole, RoleEnd, RoleOutage, Secret};
+
+use super::answer::answer;
+use super::login::RoleLogin;
+use super::{Launch, Role, RoleError, Serve, serving};
+use crate::control::{self, Absence, Controls, ProcessState, Reply};
+use crate::host::HostName;
+
+/// A host that serves, and where.
+#[derive(Clone, Debug)]
+pub struct ServingHost {
+    /// Its name in the experiment.
+    pub name: HostName,
+    /// At which of its addresses.
+    pub address: IpAddr,
+    /// Holds its agent, which was reached.
+    pub fleet: Arc<Fleet>,
+}
+
+/// A role that an agent plays. Dropping it has it ended there.
+struct RoleElsewhere {
+    name: String,
+    host: HostName,
+    takes_commands: bool,
+    login: Option<RoleLogin>,
+    far: FarRole,
+    state: Mutex<ProcessState>,
+    frozen: Mutex<bool>,
+}
+
+/// Has a host serve this, and waits until it listens.
+///
+/// # Errors
+/// It does not start; the text has what it said.
+pub fn start_elsewhere(
+    name: &str,
+    serve: &Serve,
+    congestion: Option<String>,
+    at: &ServingHost,
+) -> Result<Arc<dyn Role>, RoleError> {
+    let os = |what, source| RoleError::of(name, brunt_host::RoleFailure::Os { what, source });
+    let kind = serving(serve);
+    let Launch::Process { takes_commands, .. } = kind.launch() else {
+        return Err(RoleError::Within { name: name.to_string() });
+    };
+    let login = kind.login_option().map(|_| RoleLogin::unguessable()).transpose();
+    let login = login.map_err(|error| os("be given a login", error))?;
+    let wish = HostRole {
+        name: name.to_string(),
+        serve: serde_json::to_value(serve).map_err(|error| os("be asked for", io::Error::other(error)))?,
+        address: at.address,
+        congestion,
+        login: login.as_ref().map(|login| Secret(login.as_argument())),
+    };
+    let started = at.fleet.start_role(at.name.as_str(), wish);
+    let far = started.map_err(|error| RoleError::elsewhere(name, error))?;
+    let (name, host) = (name.to_string(), at.name.clone());
+    let (state, frozen) = Default::default();
+    Ok(Arc::new(RoleElsewhere { name, host, takes_commands, login, far, state, frozen }))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RoleElsewhere {
+    fn failed(&self, error: FarRoleError) -> RoleError {
+        RoleError::elsewhere(&self.name, error)
+    }
+
+    fn put_away(&self, by: Absence) -> Result<Proof, FarRoleError> {
+        let outage = match by {
+            Absence::Frozen => RoleOutage::Freeze,
+            Absence::Dead => RoleOutage::Kill,
+        };
+        let seen = self.far.put_away(outage)?;
+        *lock(&self.frozen) = by == Absence::Frozen;
+        Ok(seen)
+    }
+
+    /// One that was killed is another one afterwards.
+    fn put_back(&self, by: Absence) -> Result<Proof, FarRoleError> {
+        let seen = self.far.put_back()?;
+        *lock(&self.frozen) = false;
+        if by == Absence::Dead {
+            lock(&self.state).begin_anew(Clock::Monotonic.now());
+        }
+        Ok(seen)
+    }
+}
+
+impl RoleError {
+    /// A role on another host is not there, or not as it should be.
+    fn elsewhere(name: &str, error: FarRoleError) -> RoleError {
+        let name = name.to_string();
+        match error {
+            FarRoleError::Died { end, .. } => {
+                let RoleEnd { status, at, starved, lines } = *end;
+                let death = RoleDeath { status: ExitStatus::from_raw(status), at, starved };
+                RoleError::Died { name, death, lines }
+            }
+            FarRoleError::Lost(_) | FarRoleError::Slow { .. } => RoleError::HostLost { name, error },
+            FarRoleError::Refused { .. } | FarRoleError::NotDone { .. } => RoleError::Far { name, error },
+        }
+    }
+}
+
+impl Role for RoleElsewhere {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn host(&self) -> &HostName {
+        &self.host
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.far.address()
+    }
+
+    fn login(&self) -> Option<&RoleLogin> {
+        self.login.as_ref()
+    }
+
+    fn is_here(&self) -> bool {
+        false
+    }
+
+    fn pid(&self) -> u32 {
+        self.far.pid()
+    }
+
+    /// What it says comes with its death.
+    fn log(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn outage(self: Arc<Self>, by: Absence) -> Box<dyn Fault> {
+        Box::new(FarOutage { role: self, by, there: false })
+    }
+
+    fn goes_away(&self, away: Absence) -> bool {
+        lock(&self.state).go_away(away, Clock::Monotonic.now())
+    }
+
+    fn comes_back(&self) {
+        lock(&self.state).come_back();
+    }
+
+    fn check(&self) -> Result<(), RoleError> {
+        self.far.check().map_err(|error| self.failed(error))
+    }
+
+    fn freeze(&self) -> Result<(), RoleError> {
+        self.put_away(Absence::Frozen).map(drop).map_err(|error| self.failed(error))
+    }
+
+    fn thaw(&self) -> Result<(), RoleError> {
+        self.put_back(Absence::Frozen).map(drop).map_err(|error| self.failed(error))
+    }
+
+    fn is_frozen(&self) -> bool {
+        *lock(&self.frozen)
+    }
+
+    fn kill(&self) {
+        // One that is gone already is dead.
+        let _ = self.put_away(Absence::Dead);
+    }
+
+    fn restart(&self) -> Result<(), RoleError> {
+        self.put_back(Absence::Dead).map(drop).map_err(|error| self.failed(error))
+    }
+
+    fn pin(&self, _cores: &[usize]) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, format!("its cores are those of host {}", self.host)))
+    }
+
+    fn cores(&self) -> io::Result<Vec<usize>> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, format!("its cores are those of host {}", self.host)))
+    }
+
+    fn stop(&self) -> Result<(), RoleError> {
+        let died = self.check();
+        let stopped = self.far.stop().map_err(|error| self.failed(error));
+        died.and(stopped)
+    }
+}
+
+impl Controls for RoleElsewhere {
+    fn state(&self) -> ProcessState {
+        *lock(&self.state)
+    }
+
+    fn ask(&self, order: &control::Command) -> io::Result<Reply> {
+        let _one = self.far.talk();
+        answer(self, self.takes_commands, order, &mut &self.far)
+    }
+}
+
+/// Puts a role on another host out of service, and back.
+struct FarOutage {
+    role: Arc<RoleElsewhere>,
+    by: Absence,
+    there: bool,
+}
+
+impl FarOutage {
+    fn fault_error(&self, what: &'static str, error: FarRoleError) -> FaultError {
+        let fault = self.describe();
+        match error {
+            FarRoleError::NotDone { kind: HostFaultFailure::NotShown, what, .. } => {
+                FaultError::NotShown { fault, seen: what }
+            }
+            FarRoleError::NotDone { kind: HostFaultFailure::NotGone, what, .. } => {
+                FaultError::NotGone { fault, seen: what }
+            }
+            error => FaultError::Refused {
+                fault,
+                what: what.to_string(),
+                source: io::Error::other(error),
+                advice: format!("see what the target said, and host {}", self.role.host),
+            },
+        }
+    }
+}
+
+impl Fault for FarOutage {
+    fn describe(&self) -> String {
+        let what = if self.by == Absence::Frozen { "freeze" } else { "kill" };
+        format!("{what} of {} on host {}", self.role.name, self.role.host)
+    }
+
+    fn inject(&mut self, _clock: &Clock) -> Result<Proof, FaultError> {
+        let seen = self.role.put_away(self.by);
+        let seen = seen.map_err(|error| self.fault_error("cannot put it out of service", error))?;
+        self.there = true;
+        Ok(seen)
+    }
+
+    fn remove(&mut self, _clock: &Clock) -> Result<Proof, FaultError> {
+        if !std::mem::take(&mut self.there) {
+            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
+        }
+        self.role.put_back(self.by).map_err(|error| self.fault_error("cannot put it back", error))
+    }
+}
+
+impl Drop for FarOutage {
+    fn drop(&mut self) {
+        // A killed one is started again by whoever wants it, as anywhere.
+        if self.there && self.by == Absence::Frozen {
+            let _ = self.role.put_back(self.by);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_core::Nanos;
+    use brunt_result::void::VoidReason;
+
+    /// What became of a role on another host decides what becomes of the run.
+    #[test]
+    fn what_happens_elsewhere_has_its_reason() {
+        let host = || "far".to_string();
+        let check = |error: FarRoleError, reason: VoidReason, words: &str| {
+            let error = RoleError::elsewhere("disk", error);
+            assert_eq!(error.reason(), reason, "{error}");
+            assert!(error.to_string().starts_with("disk") && error.to_string().contains(words), "{error}");
+        };
+        let end = RoleEnd { status: 9, at: Some(Nanos(1)), starved: None, lines: vec!["bye".into()] };
+        check(FarRoleError::Died { host: host(), end: Box::new(end) }, VoidReason::RoleDied, "bye");
+        check(FarRoleError::Lost("host far: gone".into()), VoidReason::FaultHostLost, "host far: gone");
+        let (kind, what) = (HostFaultFailure::Refused, "no".to_string());
+        check(FarRoleError::NotDone { host: host(), kind, what }, VoidReason::NotReady, "host far: no");
+    }
+}

@@ -1,0 +1,59 @@
+//! Who may log in to a target that listens on a network: made for one experiment, known to its hosts only.
+//!
+//! The rule: it is in no result, message or command line.
+
+use std::fmt;
+use std::io;
+
+/// The user of every experiment.
+const USER: &str = "brunt";
+/// 128 bits: more than the 96 that RFC 7143, 9.2.1 asks for.
+const SECRET_BYTES: usize = 16;
+
+/// A user and a secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RoleLogin {
+    secret: String,
+}
+
+impl RoleLogin {
+    /// One that nobody can guess.
+    ///
+    /// # Errors
+    /// The kernel gives no random numbers.
+    pub fn unguessable() -> io::Result<RoleLogin> {
+        let mut bytes = [0; SECRET_BYTES];
+        getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(RoleLogin { secret: bytes.iter().map(|byte| format!("{byte:02x}")).collect() })
+    }
+
+    /// As the program that serves takes it.
+    pub fn as_argument(&self) -> String {
+        format!("{USER}:{}", self.secret)
+    }
+
+    /// The URL of a device, with this login: `iscsi://user%secret@host/…`.
+    pub fn put_into(&self, url: &str) -> String {
+        url.replacen("://", &format!("://{USER}%{}@", self.secret), 1)
+    }
+}
+
+impl fmt::Debug for RoleLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_another_and_none_is_shown() {
+        let (one, other) = (RoleLogin::unguessable().unwrap(), RoleLogin::unguessable().unwrap());
+        assert_ne!(one, other);
+        assert_eq!(format!("{one:?}"), "***");
+        assert_eq!(one.put_into("iscsi://h:1/t/0"), format!("iscsi://brunt%{}@h:1/t/0", one.secret));
+        assert_eq!(one.as_argument().len(), "brunt:".len() + 32);
+    }
+}

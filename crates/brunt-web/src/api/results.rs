@@ -1,0 +1,355 @@
+//! The folder of results, as the page lists and searches it. Each folder in it that has a summary is a result; its name is
+//! its id.
+//!
+//! The rule: an id leads to a folder that stands in this one, and nowhere else. What is read and searched is the summary,
+//! which has no secrets.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use brunt_lake::read_table;
+use brunt_report::experiment;
+use brunt_report::html::render;
+use brunt_result::summary::{self, Summary};
+use brunt_result::tables::runs;
+use serde::Serialize;
+
+/// The file of an experiment that was started here, without secrets.
+pub const EXPERIMENT_FILE: &str = "experiment.toml";
+/// Results that are listed; of more, the newest.
+const LISTED_MAX: usize = 2000;
+
+/// A folder of results.
+pub struct ResultsFolder {
+    path: PathBuf,
+    /// What was read of each, as long as its summary is the same.
+    known: Mutex<HashMap<String, KnownResult>>,
+}
+
+struct KnownResult {
+    changed: SystemTime,
+    bytes: u64,
+    entry: Arc<ResultEntry>,
+    /// What is searched, in small letters.
+    words: String,
+}
+
+/// A line of the list.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ResultEntry {
+    /// The folder's name.
+    pub id: String,
+    /// What the experiment is called.
+    pub name: String,
+    /// When its first run was made ready; of one without tables, when its folder was made.
+    pub began_unix_ms: u64,
+    /// Measured time of all runs.
+    pub seconds: f64,
+    /// Runs that were made.
+    pub runs: u32,
+    /// Whether all runs were made.
+    pub complete: bool,
+    /// The figures in a line.
+    pub words: ResultWords,
+}
+
+/// Figures of a result in a line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ResultWords {
+    /// Points with runs of their own.
+    pub points: u32,
+    /// Mean rates of the points.
+    pub requests_per_second: Option<FigureRange>,
+    /// 99th percentiles of the points' response times.
+    pub p99_us: Option<FigureRange>,
+    /// Requests that did not succeed, in all runs.
+    pub failed_requests: u64,
+    /// Why it ended early, if it did.
+    pub trouble: Option<String>,
+}
+
+/// The least and the greatest of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct FigureRange {
+    /// The least.
+    pub least: f64,
+    /// The greatest.
+    pub most: f64,
+}
+
+impl FigureRange {
+    fn of(values: impl Iterator<Item = f64>) -> Option<FigureRange> {
+        values.fold(None, |range: Option<FigureRange>, value| {
+            let range = range.unwrap_or(FigureRange { least: value, most: value });
+            Some(FigureRange { least: range.least.min(value), most: range.most.max(value) })
+        })
+    }
+}
+
+impl ResultsFolder {
+    /// Makes it, if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn open(path: &Path) -> io::Result<ResultsFolder> {
+        std::fs::create_dir_all(path)?;
+        Ok(ResultsFolder { path: path.canonicalize()?, known: Mutex::default() })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The results in which all these words are found, newest first.
+    ///
+    /// # Errors
+    /// The folder cannot be read. A result that cannot be is left out: it may be half copied.
+    pub fn list(&self, search: &str) -> io::Result<Vec<ResultEntry>> {
+        let search = search.to_lowercase();
+        let wanted: Vec<&str> = search.split_whitespace().collect();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = Vec::new();
+        let mut seen = HashMap::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let Ok(id) = entry?.file_name().into_string() else { continue };
+            let Some(result) = self.read(&id, known.remove(&id)) else { continue };
+            if wanted.iter().all(|word| result.words.contains(word)) {
+                found.push(ResultEntry::clone(&result.entry));
+            }
+            seen.insert(id, result);
+        }
+        *known = seen;
+        found.sort_by(|a, b| (b.began_unix_ms, &b.id).cmp(&(a.began_unix_ms, &a.id)));
+        found.truncate(LISTED_MAX);
+        Ok(found)
+    }
+
+    /// A result's line, from what is known of it, if that is as it was.
+    fn read(&self, id: &str, known: Option<KnownResult>) -> Option<KnownResult> {
+        let folder = self.find(id)?;
+        let about = std::fs::metadata(folder.join(summary::FILE_NAME)).ok()?;
+        let (changed, bytes) = (about.modified().ok()?, about.len());
+        if let Some(known) = known.filter(|known| known.changed == changed && known.bytes == bytes) {
+            return Some(known);
+        }
+        let summary = Summary::read(&folder).ok()?;
+        let entry = Arc::new(entry(id, &folder, &summary));
+        Some(KnownResult { changed, bytes, entry, words: searched(id, &summary) })
+    }
+
+    /// The folder of this id, if it is one of a result.
+    pub fn find(&self, id: &str) -> Option<PathBuf> {
+        let mut parts = Path::new(id).components();
+        let is_name =
+            matches!((parts.next(), parts.next()), (Some(Component::Normal(name)), None) if name == id);
+        let folder = self.path.join(id);
+        (is_name && !id.starts_with('.') && folder.join(summary::FILE_NAME).is_file()).then_some(folder)
+    }
+
+    /// The text of a result's experiment, without secrets: as it was written, where it was started here.
+    pub fn experiment(&self, id: &str) -> Option<String> {
+        let folder = self.find(id)?;
+        std::fs::read_to_string(folder.join(EXPERIMENT_FILE))
+            .ok()
+            .or_else(|| Summary::read(&folder).ok().map(|summary| summary.experiment.toml))
+    }
+
+    /// A result's report: that of its end, or of what there is so far.
+    pub fn report(&self, id: &str) -> Option<String> {
+        let folder = self.find(id)?;
+        let summary = Summary::read(&folder).ok()?;
+        if summary.complete
+            && let Ok(text) = std::fs::read_to_string(folder.join(experiment::FILE_NAME))
+        {
+            return Some(text);
+        }
+        Some(experiment::text(&summary, &folder))
+    }
+
+    /// The page that compares two results.
+    pub fn comparison(&self, before: &str, after: &str) -> Option<String> {
+        let read = |id| Summary::read(&self.find(id)?).ok();
+        let (a, b) = (read(before)?, read(after)?);
+        Some(render(&experiment::comparison((before, &a), (after, &b))))
+    }
+
+    /// A new folder whose name follows from what the experiment is called; its id.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn begin(&self, name: &str) -> io::Result<(String, PathBuf)> {
+        let slug = slug(name);
+        for number in 1..=u32::MAX {
+            let id = if number == 1 { slug.clone() } else { format!("{slug}-{number}") };
+            let folder = self.path.join(&id);
+            match std::fs::create_dir(&folder) {
+                Ok(()) => return Ok((id, folder)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+}
+
+/// Small letters, digits and hyphens.
+fn slug(name: &str) -> String {
+    let simple = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { ' ' };
+    let text: String = name.chars().map(simple).collect();
+    let slug: String = text.split_whitespace().collect::<Vec<_>>().join("-").chars().take(60).collect();
+    if slug.is_empty() { "experiment".into() } else { slug }
+}
+
+fn entry(id: &str, folder: &Path, summary: &Summary) -> ResultEntry {
+    let heads = || summary.points.iter().filter(|point| point.part_of.is_none());
+    let runs = || heads().flat_map(|point| &point.runs);
+    let rates = heads().filter_map(|point| point.requests_per_second.map(|rate| rate.mean));
+    let p99s = heads().filter_map(|point| point.response_p99_us.map(|p99| p99.mean));
+    ResultEntry {
+        id: id.into(),
+        name: summary.experiment.name.clone(),
+        began_unix_ms: began_unix_ms(folder),
+        seconds: runs().map(|run| run.measured_s).sum(),
+        runs: runs().count() as u32,
+        complete: summary.complete,
+        words: ResultWords {
+            points: heads().count() as u32,
+            requests_per_second: FigureRange::of(rates),
+            p99_us: FigureRange::of(p99s),
+            failed_requests: runs().flat_map(|run| run.losses.values()).sum(),
+            trouble: summary.trouble.clone(),
+        },
+    }
+}
+
+/// What is searched of a result: names, targets, and the experiment's text.
+fn searched(id: &str, summary: &Summary) -> String {
+    let experiment = &summary.experiment;
+    let places = experiment.targets.iter().flat_map(|(name, target)| [name.as_str(), &target.place]);
+    let words = [id, &experiment.name, &experiment.description, &experiment.toml];
+    words.into_iter().chain(places).collect::<Vec<_>>().join("\n").to_lowercase()
+}
+
+/// When the first run of a result was made ready.
+fn began_unix_ms(folder: &Path) -> u64 {
+    let mut first: Option<i64> = None;
+    let read = read_table(folder, &runs::TABLE, |batch| {
+        let began = batch.ints("began_unix_ns").iter().copied().min();
+        first = first.into_iter().chain(began).min();
+    });
+    if let (Ok(_), Some(first)) = (read, first) {
+        return u64::try_from(first).unwrap_or(0) / 1_000_000;
+    }
+    let about = std::fs::metadata(folder).and_then(|about| about.created().or_else(|_| about.modified()));
+    let since = about.ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+    since.map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use brunt_result::experiment::{ExperimentSummary, TargetSummary};
+
+    use super::*;
+
+    fn write(folder: &Path, id: &str, name: &str, place: &str) {
+        std::fs::create_dir_all(folder.join(id)).expect("a folder");
+        let target = TargetSummary { place: place.into(), ..TargetSummary::default() };
+        let summary = Summary {
+            format: summary::FORMAT,
+            brunt: "0".into(),
+            complete: true,
+            trouble: None,
+            experiment: ExperimentSummary {
+                name: name.into(),
+                targets: [("disk".to_string(), target)].into(),
+                toml: "# slow path".into(),
+                ..ExperimentSummary::default()
+            },
+            points: Vec::new(),
+            indexes: None,
+        };
+        let text = serde_json::to_string(&summary).expect("JSON");
+        std::fs::write(folder.join(id).join(summary::FILE_NAME), text).expect("room");
+    }
+
+    #[test]
+    fn words_are_found_wherever_they_stand() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write(folder.path(), "one", "Über die Ferne", "iscsi://array/x/0");
+        write(folder.path(), "two", "a queue", "/dev/nvme0n1");
+        std::fs::create_dir(folder.path().join("none")).expect("a folder");
+        std::fs::write(folder.path().join("file"), "").expect("a file");
+        let results = ResultsFolder::open(folder.path()).expect("it is there");
+        let check = |search: &str, expected: &[&str]| {
+            let mut found: Vec<String> =
+                results.list(search).expect("it is read").into_iter().map(|entry| entry.id).collect();
+            found.sort();
+            assert_eq!(found, expected, "{search}");
+        };
+        check("", &["one", "two"]);
+        check("über ISCSI", &["one"]);
+        check("NVMe queue", &["two"]);
+        check("slow disk", &["one", "two"]);
+        check("slow nothing", &[]);
+        // What has changed is read again, and what is gone is not listed.
+        write(folder.path(), "two", "a longer queue than before", "/dev/sda");
+        std::fs::remove_dir_all(folder.path().join("one")).expect("it is there");
+        check("", &["two"]);
+        check("longer sda", &["two"]);
+        assert_eq!(results.experiment("two").as_deref(), Some("# slow path"));
+        assert!(results.report("two").is_some_and(|page| page.contains("a longer queue")));
+        assert!(results.comparison("two", "two").is_some() && results.comparison("two", "one").is_none());
+    }
+
+    /// Not above the folder, not below a result, and no file of it.
+    #[test]
+    fn ids_lead_nowhere_else() {
+        let outer = tempfile::tempdir().expect("a folder");
+        write(outer.path(), "secret", "x", "y");
+        let inner = outer.path().join("results");
+        write(&inner, "own", "x", "y");
+        write(&inner, "own/deeper", "x", "y");
+        write(&inner, ".hidden", "x", "y");
+        let results = ResultsFolder::open(&inner).expect("it is there");
+        assert!(results.find("own").is_some());
+        let absolute = outer.path().join("secret").display().to_string();
+        for id in [
+            "../secret",
+            "..",
+            ".",
+            "",
+            "own/..",
+            "own/deeper",
+            "own/",
+            "./own",
+            "/",
+            &absolute,
+            ".hidden",
+            "own\0",
+        ] {
+            assert_eq!(results.find(id), None, "{id:?}");
+            assert!(results.report(id).is_none() && results.experiment(id).is_none(), "{id:?}");
+        }
+    }
+
+    #[test]
+    fn folders_are_named_after_experiments() {
+        for (name, expected) in [
+            ("two seconds far away", "two-seconds-far-away"),
+            ("../../etc", "etc"),
+            ("ÄÖ 8 KiB / QD=32", "8-kib-qd-32"),
+            ("", "experiment"),
+            ("…", "experiment"),
+        ] {
+            assert_eq!(slug(name), expected);
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let results = ResultsFolder::open(folder.path()).expect("it is there");
+        let ids: Vec<String> = (0..3).map(|_| results.begin("a b").expect("room").0).collect();
+        assert_eq!(ids, ["a-b", "a-b-2", "a-b-3"]);
+    }
+}

@@ -1,0 +1,296 @@
+//! The requests of the API, and what they are answered. docs/live-page.md lists them.
+//!
+//! The rule: a handler finds out who asks from where it stands in the table: what needs the token is behind
+//! [`bearer_only`]. What reads disks is [`Beside`] the thread that answers; what a handler does itself waits for nothing.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use brunt_study::experiment::Experiment;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::beside::Beside;
+use super::body::JsonBody;
+use super::examples::examples;
+use super::links::{LinkedPage, PageLinks};
+use super::plan::PlanSketch;
+use super::results::ResultsFolder;
+use super::runs::{ServedRuns, ServedStartError};
+use super::token::{ServerToken, bearer_only};
+use super::{CheckedText, Workshop};
+use crate::http::Place;
+use crate::http::answer::{json as answer, of, trouble};
+
+/// What a report may do: its own scripts, in an origin of its own that shares nothing with the page, and no network.
+const REPORT_POLICY: &str = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; \
+     style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
+
+/// The run of `brunt run --serve`, which whoever has the token can stop.
+pub struct RunControl {
+    id: Arc<str>,
+    token: ServerToken,
+    stop: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl RunControl {
+    /// Of the run whose results go to a folder of this name; `stop` ends it.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn new(id: &str, stop: impl Fn() + Send + Sync + 'static) -> std::io::Result<RunControl> {
+        Ok(RunControl { id: id.into(), token: ServerToken::make()?, stop: Arc::new(stop) })
+    }
+
+    /// Its token.
+    pub fn token(&self) -> &ServerToken {
+        &self.token
+    }
+
+    pub(crate) fn routes(self) -> Router {
+        let RunControl { id, token, stop } = self;
+        let about = json!({
+            "version": env!("CARGO_PKG_VERSION"), "mode": "run", "running": id, "can_start": false,
+        });
+        let stops = async move |Path(asked): Path<String>| {
+            if asked != *id {
+                return no_run();
+            }
+            stop();
+            accepted()
+        };
+        Router::new()
+            .route("/api/runs/{id}/stop", post(stops))
+            .route_layer(from_fn_with_state(token, bearer_only))
+            .route("/api/about", get(async move || answer(StatusCode::OK, &about)))
+    }
+}
+
+/// What handlers of `brunt serve` share.
+#[derive(Clone)]
+pub struct ServedState {
+    runs: Arc<ServedRuns>,
+    disk: Beside<ServedDisk>,
+    links: Arc<PageLinks>,
+    may_start: bool,
+}
+
+/// What reads disks.
+struct ServedDisk {
+    workshop: Arc<dyn Workshop>,
+    results: Arc<ResultsFolder>,
+}
+
+impl ServedState {
+    /// Of one server.
+    pub fn new(
+        workshop: Arc<dyn Workshop>,
+        runs: Arc<ServedRuns>,
+        results: Arc<ResultsFolder>,
+        may_start: bool,
+    ) -> ServedState {
+        let disk = Beside::new(ServedDisk { workshop, results });
+        ServedState { runs, disk, links: Arc::default(), may_start }
+    }
+
+    /// All requests.
+    pub fn routes(self, token: ServerToken) -> Router {
+        Router::new()
+            .route("/api/check", post(check))
+            .route("/api/runs", post(start))
+            .route("/api/runs/{id}/stop", post(stop))
+            .route("/api/results", get(list))
+            .route("/api/results/{id}/report", get(report))
+            .route("/api/results/{id}/experiment", get(experiment))
+            .route("/api/compare", post(compare))
+            .route("/api/view", post(view))
+            .route_layer(from_fn_with_state(token, bearer_only))
+            .route("/api/about", get(about))
+            .route("/api/schema", get(async || answer(StatusCode::OK, &Experiment::schema())))
+            .route("/api/examples", get(async || answer(StatusCode::OK, &examples())))
+            .route("/view/{key}", get(linked))
+            .with_state(self)
+    }
+}
+
+fn accepted() -> Response {
+    answer(StatusCode::ACCEPTED, &json!({ "stopping": true }))
+}
+
+fn no_run() -> Response {
+    trouble(StatusCode::NOT_FOUND, "no such run is under way", None)
+}
+
+fn no_result() -> Response {
+    trouble(StatusCode::NOT_FOUND, "there is no such result", Some("search again: it may have been moved"))
+}
+
+async fn about(State(state): State<ServedState>) -> Response {
+    let about = json!({
+        "version": env!("CARGO_PKG_VERSION"), "mode": "serve", "running": state.runs.running(),
+        "can_start": state.may_start,
+    });
+    answer(StatusCode::OK, &about)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SentText {
+    text: String,
+    #[serde(default)]
+    name: Option<String>,
+}
+
+/// What is said of a text.
+fn checked(checked: &CheckedText) -> Response {
+    let plan = checked.found.as_ref().map(|found| PlanSketch::of(&found.experiment, &found.plan));
+    let body = json!({ "errors": checked.errors, "notes": checked.notes, "plan": plan });
+    answer(StatusCode::OK, &body)
+}
+
+/// A text that cannot be started: an error as all others are, of its first mistake, and all of them with their places.
+fn mistaken(checked: &CheckedText) -> Response {
+    let first = checked.errors.first();
+    let error = first.map_or("the experiment cannot be run".into(), |first| match first.line {
+        Some(line) => format!("line {line}: {}", first.message),
+        None => first.message.clone(),
+    });
+    let body = json!({
+        "error": error, "advice": first.and_then(|first| first.advice.as_deref()),
+        "errors": checked.errors, "notes": checked.notes, "plan": null,
+    });
+    answer(StatusCode::UNPROCESSABLE_ENTITY, &body)
+}
+
+async fn check(
+    State(state): State<ServedState>,
+    JsonBody(sent): JsonBody<SentText>,
+) -> Result<Response, Response> {
+    state.disk.with(move |disk| checked(&disk.workshop.check(&sent.text))).await
+}
+
+async fn start(
+    State(state): State<ServedState>,
+    JsonBody(sent): JsonBody<SentText>,
+) -> Result<Response, Response> {
+    if !state.may_start {
+        let advice = Some("start it without --no-start");
+        return Err(trouble(StatusCode::FORBIDDEN, "this server starts no experiments", advice));
+    }
+    let runs = state.runs;
+    let work = move |disk: &ServedDisk| {
+        let text = disk.workshop.check(&sent.text);
+        let Some(found) = &text.found else { return mistaken(&text) };
+        match runs.start(&disk.results, found, sent.name.as_deref()) {
+            Ok(id) => answer(StatusCode::CREATED, &json!({ "id": id })),
+            Err(error @ ServedStartError::Busy(_)) => {
+                trouble(StatusCode::CONFLICT, &error.to_string(), Some("stop it, or wait for its end"))
+            }
+            Err(error @ ServedStartError::System { .. }) => {
+                trouble(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), None)
+            }
+        }
+    };
+    state.disk.with(work).await
+}
+
+async fn stop(State(state): State<ServedState>, Path(id): Path<String>) -> Response {
+    if state.runs.stop(&id) { accepted() } else { no_run() }
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    #[serde(default)]
+    search: String,
+}
+
+async fn list(State(state): State<ServedState>, Query(wanted): Query<Wanted>) -> Result<Response, Response> {
+    let found = state.disk.with(move |disk| disk.results.list(&wanted.search)).await?;
+    found.map(|found| answer(StatusCode::OK, &found)).map_err(|error| {
+        let what = format!("the folder of results cannot be read: {error}");
+        trouble(StatusCode::INTERNAL_SERVER_ERROR, &what, None)
+    })
+}
+
+async fn report(State(state): State<ServedState>, Path(id): Path<String>) -> Result<Response, Response> {
+    let page = state.disk.with(move |disk| disk.results.report(&id)).await?;
+    Ok(page.map_or_else(no_result, page_of_result))
+}
+
+async fn experiment(State(state): State<ServedState>, Path(id): Path<String>) -> Result<Response, Response> {
+    let text = state.disk.with(move |disk| disk.results.experiment(&id)).await?;
+    Ok(text.map_or_else(no_result, |text| of(StatusCode::OK, "text/plain; charset=utf-8", text)))
+}
+
+/// A page that shows what others made.
+fn page_of_result(page: String) -> Response {
+    let headers = [
+        (CONTENT_SECURITY_POLICY, REPORT_POLICY),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    (headers, of(StatusCode::OK, "text/html; charset=utf-8", page)).into_response()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Compared {
+    before: String,
+    after: String,
+}
+
+async fn compare(
+    State(state): State<ServedState>,
+    JsonBody(sent): JsonBody<Compared>,
+) -> Result<Response, Response> {
+    let Compared { before, after } = sent;
+    let ids = [before.clone(), after.clone()];
+    let known = state.disk.with(move |disk| ids.iter().all(|id| disk.results.find(id).is_some())).await?;
+    Ok(if known { link(&state.links, LinkedPage::Comparison(before, after)) } else { no_result() })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Viewed {
+    report: String,
+}
+
+async fn view(
+    State(state): State<ServedState>,
+    JsonBody(sent): JsonBody<Viewed>,
+) -> Result<Response, Response> {
+    let id = sent.report.clone();
+    let known = state.disk.with(move |disk| disk.results.find(&id).is_some()).await?;
+    Ok(if known { link(&state.links, LinkedPage::Report(sent.report)) } else { no_result() })
+}
+
+fn link(links: &PageLinks, page: LinkedPage) -> Response {
+    match links.make(page) {
+        Ok(key) => answer(StatusCode::CREATED, &json!({ "page": format!("/view/{key}") })),
+        Err(error) => trouble(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), None),
+    }
+}
+
+/// The page behind a link: its key is its token.
+async fn linked(
+    State(state): State<ServedState>,
+    Extension(place): Extension<Arc<Place>>,
+    Path(key): Path<String>,
+) -> Result<Response, Response> {
+    let Some(page) = state.links.find(&key) else {
+        let advice = Some("open it from the list of results again: links work for ten minutes");
+        return Err(trouble(StatusCode::NOT_FOUND, "this link does not work any more", advice));
+    };
+    place.give_up();
+    let made = state.disk.with(move |disk| match page {
+        LinkedPage::Report(id) => disk.results.report(&id),
+        LinkedPage::Comparison(before, after) => disk.results.comparison(&before, &after),
+    });
+    made.await.map(|page| page.map_or_else(no_result, page_of_result))
+}

@@ -1,0 +1,111 @@
+//! The token that whoever starts, stops or reads has to send: made when the program starts, printed with its address, kept
+//! in memory only. Each user of this machine reaches a loopback address; its token is what they do not have.
+//!
+//! The rule: it is compared in constant time, and stands in no log, no result and no answer.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use subtle::ConstantTimeEq;
+
+use crate::http::Place;
+use crate::http::answer::trouble;
+
+/// Nobody guesses so many.
+const BYTES: usize = 16;
+
+/// Text that nobody can guess: for a token, or for a link that works for a while.
+///
+/// # Errors
+/// The system has no random numbers.
+pub fn unguessable() -> Result<String, getrandom::Error> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes)?;
+    let mut text = String::with_capacity(2 * BYTES);
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
+}
+
+/// A server's token.
+#[derive(Clone)]
+pub struct ServerToken(Arc<str>);
+
+impl ServerToken {
+    /// A new one.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn make() -> std::io::Result<ServerToken> {
+        let text = unguessable().map_err(|error| std::io::Error::other(error.to_string()))?;
+        Ok(ServerToken(text.into()))
+    }
+
+    /// For the address that is printed, and for nothing else.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether these headers have it.
+    fn is_in(&self, headers: &HeaderMap) -> bool {
+        let mut all = headers.get_all(AUTHORIZATION).iter();
+        let (Some(value), None) = (all.next(), all.next()) else { return false };
+        let Some((scheme, sent)) = value.to_str().ok().and_then(|value| value.split_once(' ')) else {
+            return false;
+        };
+        let is_bearer = scheme.eq_ignore_ascii_case("bearer");
+        is_bearer && bool::from(sent.trim().as_bytes().ct_eq(self.0.as_bytes()))
+    }
+}
+
+/// Answers nobody else. Whoever has the token need not hurry.
+pub async fn bearer_only(
+    State(token): State<ServerToken>,
+    Extension(place): Extension<Arc<Place>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if token.is_in(request.headers()) {
+        place.give_up();
+        return next.run(request).await;
+    }
+    let advice = "open the page at the address that the terminal printed, with its token";
+    trouble(StatusCode::UNAUTHORIZED, "this needs the token of this server", Some(advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_is_one() {
+        let token = ServerToken::make().expect("random numbers");
+        assert_eq!(token.text().len(), 2 * BYTES);
+        assert_ne!(token.text(), ServerToken::make().expect("random numbers").text());
+        let check = |values: &[String], expected: bool| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(AUTHORIZATION, value.parse().expect("a header"));
+            }
+            assert_eq!(token.is_in(&headers), expected, "{values:?}");
+        };
+        let whole = token.text();
+        check(&[format!("Bearer {whole}")], true);
+        check(&[format!("bearer  {whole} ")], true);
+        check(&[], false);
+        for wrong in ["", "Bearer", "Bearer ", "Basic x", &whole[..31], &whole[1..], whole] {
+            check(&[wrong.to_string()], false);
+            check(&[format!("Bearer {wrong}x")], false);
+        }
+        check(&[format!("Bearer {}", &whole[..31])], false);
+        check(&[format!("Basic {whole}")], false);
+        check(&[format!("Bearer {whole}"), format!("Bearer {whole}")], false);
+    }
+}

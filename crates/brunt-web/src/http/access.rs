@@ -1,0 +1,225 @@
+//! Who may read a page that is on a loopback address: its own page, and programs of this machine. A page on another
+//! origin may not, also not one whose name was made to lead here (DNS rebinding: the browser then sends that name as
+//! `Host`, and thinks that our answers are the other page's own).
+//!
+//! The rule: a `Host` is an address, `localhost` or this machine's own name, since nobody else can have those lead
+//! here; an `Origin` is that `Host`. Ports are not compared: `ssh -L` changes them, rebinding does not need to. What is
+//! ambiguous is refused: a `Host` that is there twice would mean one thing to a browser and another to us.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use axum::http::StatusCode;
+use axum::http::header::{HOST, HeaderName, ORIGIN};
+use axum::http::request::Parts;
+
+/// What browsers say of who asks, and why.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+
+/// Why a request is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessRefusal {
+    /// It names no host.
+    NoHost,
+    /// It names several hosts or origins, or is for a proxy.
+    Ambiguous,
+    /// It names one that others can have lead here.
+    ForeignHost(String),
+    /// It comes from a page on this origin.
+    ForeignOrigin(String),
+    /// It comes from a page of another site, as the browser says.
+    CrossSite,
+}
+
+impl AccessRefusal {
+    /// The status to answer with.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            AccessRefusal::NoHost | AccessRefusal::Ambiguous => StatusCode::BAD_REQUEST,
+            AccessRefusal::ForeignHost(_) => StatusCode::MISDIRECTED_REQUEST,
+            AccessRefusal::ForeignOrigin(_) | AccessRefusal::CrossSite => StatusCode::FORBIDDEN,
+        }
+    }
+}
+
+impl fmt::Display for AccessRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AccessRefusal::NoHost => f.write_str("the request names no Host"),
+            AccessRefusal::Ambiguous => f.write_str("the request names more than one Host or Origin"),
+            AccessRefusal::ForeignHost(host) => write!(
+                f,
+                "the Host '{host}' is not this machine's: open the page at its address, or at localhost"
+            ),
+            AccessRefusal::ForeignOrigin(origin) => {
+                write!(f, "a page at {origin} may not read this one: open this page itself")
+            }
+            AccessRefusal::CrossSite => {
+                f.write_str("a page of another site may not read this one: open this page itself")
+            }
+        }
+    }
+}
+
+/// Whether a request may be answered. `own_name` is this machine's; `is_document` says that a link elsewhere may lead
+/// here: what is asked for has nothing in it that is secret, and cannot be shown within another page.
+///
+/// # Errors
+/// It may not, and why.
+pub fn admit(request: &Parts, own_name: Option<&str>, is_document: bool) -> Result<(), AccessRefusal> {
+    // A whole URL is for proxies, and its host would be a second one.
+    if request.uri.authority().is_some() {
+        return Err(AccessRefusal::Ambiguous);
+    }
+    let host = only(request, &HOST)?.ok_or(AccessRefusal::NoHost)?;
+    if !is_own(&host, own_name) {
+        return Err(AccessRefusal::ForeignHost(shown(&host)));
+    }
+    if let Some(origin) = only(request, &ORIGIN)? {
+        let is_host = origin.strip_prefix("http://").is_some_and(|rest| rest.eq_ignore_ascii_case(&host));
+        if !is_host {
+            return Err(AccessRefusal::ForeignOrigin(shown(&origin)));
+        }
+    }
+    // Images, scripts and frames of other pages are asked for without an Origin, but not without this.
+    let led_here = is_document && only(request, &SEC_FETCH_MODE)?.as_deref() == Some("navigate");
+    match only(request, &SEC_FETCH_SITE)?.as_deref() {
+        None | Some("same-origin" | "none") => Ok(()),
+        Some(_) if led_here => Ok(()),
+        Some(_) => Err(AccessRefusal::CrossSite),
+    }
+}
+
+/// The header of this name, of which there must not be two. Bytes that are no text do not become what is admitted.
+fn only<'a>(request: &'a Parts, name: &HeaderName) -> Result<Option<Cow<'a, str>>, AccessRefusal> {
+    let mut all = request.headers.get_all(name).iter();
+    let first = all.next().map(|value| String::from_utf8_lossy(value.as_bytes()));
+    if all.next().is_some() { Err(AccessRefusal::Ambiguous) } else { Ok(first) }
+}
+
+/// What a stranger sent, short enough for a line and without what would move a terminal's cursor.
+fn shown(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(80).collect()
+}
+
+fn is_own(host: &str, own_name: Option<&str>) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => {
+            let Some((address, port)) = rest.split_once(']') else { return false };
+            let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+            return is_port && address.parse::<Ipv6Addr>().is_ok();
+        }
+        None => match host.split_once(':') {
+            Some((name, port)) if is_port(port) => name,
+            Some(_) => return false,
+            None => host,
+        },
+    };
+    let is_name = |own: &str| name.eq_ignore_ascii_case(own);
+    name.parse::<Ipv4Addr>().is_ok() || is_name("localhost") || own_name.is_some_and(is_name)
+}
+
+fn is_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_at(uri: &str, headers: &str, is_document: bool, expected: Result<(), AccessRefusal>) {
+        let mut request = axum::http::Request::builder().uri(uri);
+        for line in headers.lines() {
+            let (name, value) = line.split_once(": ").expect("a header");
+            request = request.header(name, value);
+        }
+        let (parts, ()) = request.body(()).expect("a request").into_parts();
+        assert_eq!(admit(&parts, Some("lab-7"), is_document), expected, "{headers}");
+    }
+
+    fn check(headers: &str, is_document: bool, expected: Result<(), AccessRefusal>) {
+        check_at("/", headers, is_document, expected);
+    }
+
+    /// Two parties that read a request differently are how one gets past the other.
+    #[test]
+    fn what_is_ambiguous_is_refused() {
+        for headers in [
+            "Host: localhost\r\nHost: evil.example\r\n",
+            "Host: localhost\r\nhost: localhost\r\n",
+            "Host: localhost:1\r\nOrigin: http://localhost:1\r\nOrigin: http://evil.example\r\n",
+            "Host: localhost\r\nSec-Fetch-Site: none\r\nSec-Fetch-Site: cross-site\r\n",
+        ] {
+            check(headers, true, Err(AccessRefusal::Ambiguous));
+        }
+        let ambiguous = Err(AccessRefusal::Ambiguous);
+        check_at("http://evil.example/", "Host: localhost\r\n", true, ambiguous);
+    }
+
+    #[test]
+    fn own_names_are_admitted() {
+        for host in [
+            "127.0.0.1:8080",
+            "127.0.0.1",
+            "localhost:9",
+            "LocalHost",
+            "[::1]:80",
+            "[fe80::1]",
+            "10.1.2.3:1",
+            "lab-7:80",
+        ] {
+            check(&format!("Host: {host}\r\n"), false, Ok(()));
+            check(&format!("Host: {host}\r\nOrigin: http://{host}\r\n"), false, Ok(()));
+        }
+        check("Host: localhost:1\r\nSec-Fetch-Site: same-origin\r\n", false, Ok(()));
+        check("Host: localhost:1\r\nSec-Fetch-Site: none\r\n", false, Ok(()));
+    }
+
+    /// A name that its owner had lead to 127.0.0.1.
+    #[test]
+    fn names_of_others_are_refused() {
+        check("", false, Err(AccessRefusal::NoHost));
+        for host in [
+            "evil.example:8080",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "lab-70",
+            "",
+            "[::1",
+            "[::1]x",
+            "[evil]:1",
+            "127.0.0.1:x",
+            "127.0.0.1:1:2",
+            "127.0.0.1:99999",
+        ] {
+            check(&format!("Host: {host}\r\n"), true, Err(AccessRefusal::ForeignHost(host.into())));
+        }
+    }
+
+    /// Also those of other ports, and those without a name.
+    #[test]
+    fn pages_on_other_origins_are_refused() {
+        for origin in
+            ["http://evil.example", "http://localhost:2", "https://localhost:1", "null", "localhost:1", ""]
+        {
+            let headers = format!("Host: localhost:1\r\nOrigin: {origin}\r\n");
+            check(&headers, true, Err(AccessRefusal::ForeignOrigin(origin.into())));
+        }
+        for site in ["cross-site", "same-site", "?"] {
+            let headers = format!("Host: localhost:1\r\nSec-Fetch-Site: {site}\r\n");
+            check(&headers, false, Err(AccessRefusal::CrossSite));
+            check(&headers, true, Err(AccessRefusal::CrossSite));
+            let link = format!("{headers}Sec-Fetch-Mode: navigate\r\n");
+            check(&link, true, Ok(()));
+            check(&link, false, Err(AccessRefusal::CrossSite));
+        }
+    }
+
+    #[test]
+    fn reasons_are_lines() {
+        let refusal = AccessRefusal::ForeignHost(shown(&format!("a\u{1b}[2J{}", "x".repeat(500))));
+        assert!(refusal.to_string().len() < 200 && !refusal.to_string().contains('\u{1b}'));
+    }
+}

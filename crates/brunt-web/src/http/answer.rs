@@ -1,0 +1,50 @@
+//! What sites answer with, in the forms that all of them share: plain lines for people and Prometheus, JSON for the page.
+
+use axum::body::Body;
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+/// A plain sentence.
+pub fn plain(status: StatusCode, text: impl Into<String>) -> Response {
+    of(status, "text/plain; charset=utf-8", text.into())
+}
+
+/// A body and its type.
+pub fn of(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
+    (status, [(CONTENT_TYPE, content_type)], body.into()).into_response()
+}
+
+/// A value, which no browser keeps.
+///
+/// # Panics
+/// Never: what is answered is plain data.
+pub fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    let text = serde_json::to_vec(value).expect("plain data");
+    let mut answer = of(status, "application/json", text);
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// What went wrong, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Trouble<'a> {
+    /// What went wrong.
+    pub error: &'a str,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<&'a str>,
+}
+
+/// An error, as JSON.
+pub fn trouble(status: StatusCode, error: &str, advice: Option<&str>) -> Response {
+    json(status, &Trouble { error, advice })
+}
+
+/// The answer to a method that nothing at this path has.
+pub fn wrong_method(allowed: &'static str) -> Response {
+    let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, format!("use {allowed}\n"));
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+}

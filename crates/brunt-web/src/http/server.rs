@@ -1,0 +1,224 @@
+//! A thread that answers for a site until it is dropped. The one rule: nobody who asks holds up anything else. Each has a
+//! few seconds, there are never more than a few (`place`), and the end of the program waits for none of them.
+//!
+//! One request for each connection: an idle connection would keep a place that somebody else waits for.
+
+use std::io;
+use std::net::TcpListener;
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::http::HeaderValue;
+use axum::http::header::{HeaderName, X_CONTENT_TYPE_OPTIONS};
+use axum::response::Response;
+use axum::{Extension, Router, middleware};
+use futures_util::future::{Either, select};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::place::{PATIENCE, Place, Places};
+use super::stalled::StallGuard;
+
+/// Longer lines and headers are refused: as few as hyper allows.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+const HEADERS_MAX: usize = 64;
+/// Pages that are made at once, beside the thread that answers.
+const MAKERS_MAX: usize = 2;
+/// After so long the system may have descriptors again.
+const BREATH: Duration = Duration::from_millis(10);
+
+/// Answers until it is dropped.
+pub struct HttpServer {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HttpServer {
+    /// Answers for this site on this listener; `name` is its threads'.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub(crate) fn start(listener: TcpListener, name: &str, site: Router) -> io::Result<HttpServer> {
+        listener.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .thread_name(format!("{name} maker"))
+            .max_blocking_threads(MAKERS_MAX)
+            .build()?;
+        let listener = {
+            let _inside = runtime.enter();
+            tokio::net::TcpListener::from_std(listener)?
+        };
+        let (stop, stopped) = oneshot::channel();
+        let site = site.layer(middleware::map_response(for_nobody_else));
+        let work = move || {
+            runtime.block_on(async {
+                let _ = select(pin!(accept(listener, site)), stopped).await;
+            });
+            // Whoever is being answered is cut off; a page that is being made is of no use to anybody.
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(work)?;
+        Ok(HttpServer { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// No type but the stated one, and nothing for other sites.
+async fn for_nobody_else(mut answer: Response) -> Response {
+    let headers = answer.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let policy = HeaderName::from_static("cross-origin-resource-policy");
+    headers.insert(policy, HeaderValue::from_static("same-origin"));
+    answer
+}
+
+async fn accept(listener: tokio::net::TcpListener, site: Router) {
+    let places = Places::new();
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                let place = places.take().await;
+                tokio::spawn(answer(socket, place, site.clone()));
+            }
+            // Out of descriptors, or the like: others may give some back.
+            Err(_) => sleep(BREATH).await,
+        }
+    }
+}
+
+/// Answers one request.
+async fn answer(socket: TcpStream, place: Arc<Place>, site: Router) {
+    // Frames are whole when they are sent.
+    let _ = socket.set_nodelay(true);
+    let site = site.layer(Extension(Arc::clone(&place)));
+    let exchange = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .keep_alive(false)
+        .title_case_headers(true) // as people write them who look for one with grep
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(StallGuard::new(socket)), TowerToHyperService::new(site));
+    match select(pin!(exchange), pin!(place.ends())).await {
+        // Whoever asked may have gone, or be no client of HTTP, or be too slow.
+        Either::Left((_, _)) | Either::Right(((), _)) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+    use std::sync::mpsc::channel;
+
+    use axum::http::StatusCode;
+    use axum::routing::get;
+
+    use super::super::answer::{plain, wrong_method};
+    use super::super::place::CLIENTS_MAX;
+    use super::*;
+
+    /// One page.
+    fn serve(page: impl Fn() -> String + Clone + Send + Sync + 'static) -> (HttpServer, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let site = Router::new()
+            .route("/page", get(move || async move { page() }))
+            .method_not_allowed_fallback(async || wrong_method("GET, HEAD"))
+            .fallback(async || plain(StatusCode::NOT_FOUND, "see /page\n"));
+        (HttpServer::start(listener, "test", site).unwrap(), at)
+    }
+
+    fn ask(at: SocketAddr, request: &str) -> String {
+        let mut socket = TcpStream::connect(at).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        let _ = socket.read_to_string(&mut answer);
+        answer
+    }
+
+    #[test]
+    fn answers() {
+        let (_server, at) = serve(|| "a 1\n".to_string());
+        let check = |request: &str, begin: &str, end: &str| {
+            let answer = ask(at, request);
+            assert!(answer.starts_with(begin) && answer.ends_with(end), "{request}: {answer}");
+        };
+        check("GET /page HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK\r\n", "\r\n\r\na 1\n");
+        check("GET /page?x HTTP/1.0\r\n\r\n", "HTTP/1.0 200 OK\r\n", "\r\n\r\na 1\n");
+        check("HEAD /page HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n", "\r\n\r\n");
+        check("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404", "see /page\n");
+        check("POST /page HTTP/1.1\r\n\r\n", "HTTP/1.1 405", "use GET, HEAD\n");
+        check("\0\u{ff}\r\n\r\n", "HTTP/1.1 400", "\r\n\r\n");
+        let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(HEAD_BYTES_MAX));
+        check(&long, "HTTP/1.1 431", "\r\n\r\n");
+        let many = "A: b\r\n".repeat(HEADERS_MAX + 1);
+        check(&format!("GET /page HTTP/1.1\r\n{many}\r\n"), "HTTP/1.1 431", "\r\n\r\n");
+        // Nobody else's page may have it, and nobody waits for a second request.
+        let answer = ask(at, "GET /page HTTP/1.1\r\nHost: x\r\n\r\n").to_ascii_lowercase();
+        for header in ["nosniff", "cross-origin-resource-policy: same-origin", "connection: close"] {
+            assert!(answer.contains(header), "{header}: {answer}");
+        }
+    }
+
+    /// One who asks and does not read, and one who does not ask, hold up neither others nor the end.
+    #[test]
+    fn slow_clients_wait_alone() {
+        // More than sockets hold.
+        let (server, at) = serve(|| "x".repeat(64 << 20));
+        let mut deaf = TcpStream::connect(at).unwrap();
+        deaf.write_all(b"GET /page HTTP/1.1\r\n\r\n").unwrap();
+        let _silent = TcpStream::connect(at).unwrap();
+        assert!(ask(at, "GET / HTTP/1.1\r\n\r\n").ends_with("see /page\n"));
+        // Its answer has begun.
+        assert!(deaf.peek(&mut [0]).is_ok_and(|count| count > 0));
+        let (done, wait) = channel();
+        std::thread::spawn(move || {
+            drop(server);
+            done.send(()).unwrap();
+        });
+        wait.recv_timeout(Duration::from_secs(120)).expect("the end waits for nobody");
+        // It was there all the while.
+        deaf.set_nonblocking(true).unwrap();
+        assert!(deaf.read(&mut [0; 16]).is_ok_and(|count| count > 0));
+    }
+
+    /// Many who ask and do not read, or do not ask, or ask one letter at a time, are cut off for one who does.
+    #[test]
+    fn slow_clients_make_room() {
+        let (_server, at) = serve(|| "x".repeat(16 << 20));
+        let asks = |request: &'static [u8]| {
+            let mut socket = TcpStream::connect(at).unwrap();
+            socket.write_all(request).unwrap();
+            socket
+        };
+        let requests: [&[u8]; 3] = [b"GET /page HTTP/1.1\r\n\r\n", b"", b"GET /page HTTP/1.1\r\nX: y"];
+        let slow: Vec<TcpStream> =
+            requests.iter().flat_map(|request| (0..CLIENTS_MAX).map(|_| asks(request))).collect();
+        for _ in 0..3 {
+            assert!(ask(at, "GET / HTTP/1.1\r\n\r\n").ends_with("see /page\n"));
+        }
+        // The last of them are there still: no more than had to were cut off.
+        let open = slow.iter().filter(|socket| {
+            socket.set_nonblocking(true).unwrap();
+            matches!((&**socket).read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+        });
+        assert!(open.count() > 0);
+    }
+}

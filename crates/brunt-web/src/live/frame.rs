@@ -1,0 +1,550 @@
+//! What a viewer is sent: owned values, as JSON, one for each server-sent event. [`LiveFrame::encode`] makes the bytes;
+//! `web/src/lib/frames.ts` has the same types for the page, and a test holds both to one list of names.
+//!
+//! The rule: times are seconds since the page was begun, on the clock of the run; a figure that is also in the report is
+//! the same value, not one made again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::SystemTime;
+
+use brunt_core::Nanos;
+use brunt_result::OpKind;
+use brunt_result::summary::{Latencies, RunSummary};
+use brunt_result::{RequestStatus, Stopped};
+use brunt_study::experiment::{Experiment, Plan};
+use serde::{Deserialize, Serialize};
+
+use super::stretch::heat_bounds;
+
+/// Runs and points that a plan names; of a larger experiment the number is said.
+const NAMED_MAX: usize = 2000;
+
+/// Something that is sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "frame", rename_all = "kebab-case")]
+pub enum LiveFrame {
+    /// The first one for each viewer.
+    Plan(LivePlan),
+    /// How what follows, up to [`LiveFrame::Now`], was thinned.
+    Past(LiveThinning),
+    /// What comes from here on is new.
+    Now,
+    /// A run is being made ready.
+    RunBegins(LiveRun),
+    /// Its workers start; a search for a rate starts several times.
+    RunStarts {
+        /// When.
+        at_s: f64,
+        /// How often before, in this run.
+        trial: u32,
+    },
+    /// A part of the run is over.
+    Stretch(LiveStretch),
+    /// A prober has read a host's state.
+    Sample(LiveSample),
+    /// A fault came, or went.
+    Fault(LiveFault),
+    /// The run is over, or that of one of several jobs.
+    RunEnds(LiveRunEnd),
+    /// A line of the terminal.
+    Note {
+        /// When.
+        at_s: f64,
+        /// What was said.
+        text: String,
+    },
+    /// This viewer was too slow for what came here.
+    Lost {
+        /// How many frames were left out.
+        frames: u64,
+    },
+    /// The page's own thread was behind, and nobody got what came here.
+    Missed {
+        /// How many events, since the begin.
+        events: u64,
+    },
+    /// The last one.
+    Ends(LiveEnd),
+}
+
+/// What is going to be done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LivePlan {
+    /// The experiment's name.
+    pub experiment: String,
+    /// What it says of itself.
+    pub description: String,
+    /// Version of the program.
+    pub brunt: String,
+    /// Where results go.
+    pub folder: String,
+    /// The time zero of all others, in milliseconds since 1970.
+    pub began_unix_ms: u64,
+    /// How many runs are planned.
+    pub runs: u32,
+    /// The point of each run in its order; the first of many.
+    pub order: Vec<u32>,
+    /// The points; the first of many.
+    pub points: Vec<LivePoint>,
+    /// Faults of the experiment: name, kind and place of each.
+    pub faults: Vec<[String; 3]>,
+    /// Upper bounds of the rows of a heat map, in microseconds; one more row is above the last.
+    pub heat_bounds_us: Vec<f64>,
+}
+
+/// A point of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LivePoint {
+    /// Target, workload and the value on each axis.
+    pub label: String,
+    /// How long a run takes, as far as its load says.
+    pub stated_s: Option<f64>,
+}
+
+/// How the past of a late viewer was thinned.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveThinning {
+    /// Stretches of the run under way that became one; 1 where each is by itself.
+    pub stretches_each: u32,
+    /// Samples of each host that became one.
+    pub samples_each: u32,
+    /// Ends of runs that are not among those that follow: the oldest.
+    pub runs_left_out: u64,
+    /// Lines of the terminal that are not, likewise.
+    pub notes_left_out: u64,
+    /// Samples of hosts that are not, because there are too many hosts.
+    pub samples_left_out: u64,
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LiveRun {
+    /// Its place among all runs, from 0.
+    pub order: u32,
+    /// How many runs there are.
+    pub runs: u32,
+    /// The point's index.
+    pub point: u32,
+    /// The point's label.
+    pub label: String,
+    /// Repetition of the point, from 0.
+    pub repetition: u32,
+    /// When it was made ready.
+    pub at_s: f64,
+}
+
+/// A part of a run: at least a quarter of a second, or an interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LiveStretch {
+    /// Its begin.
+    pub start_s: f64,
+    /// Its end.
+    pub end_s: f64,
+    /// How many were put together in it. Rates, counts, means and the heat map are exact all the same; its percentiles
+    /// are the highest of theirs, and its minimum the lowest.
+    pub of: u32,
+    /// Requests that were done, and still counted.
+    pub completed: u64,
+    /// Requests a second.
+    pub requests_per_second: f64,
+    /// Bytes a second.
+    pub bytes_per_second: f64,
+    /// Requests in flight, on average over the time: also those that have not come back.
+    pub depth: f64,
+    /// Response times of all kinds; `None` when nothing was done.
+    pub response: Option<Latencies>,
+    /// Each kind of operation.
+    pub kinds: Vec<LiveKind>,
+    /// How requests ended that did not end well.
+    pub losses: BTreeMap<String, u64>,
+    /// Attempts after the first.
+    pub retries: u64,
+    /// Requests that came after the end.
+    pub late: u64,
+    /// Rows of the heat map that have something: row and count.
+    pub heat: Vec<(u16, u64)>,
+}
+
+/// One kind of operation in a part of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LiveKind {
+    /// Which.
+    pub op: OpKind,
+    /// Requests that were done.
+    pub completed: u64,
+    /// Requests a second.
+    pub requests_per_second: f64,
+    /// Mean response time.
+    pub mean_us: Option<f64>,
+}
+
+/// A host's state over a time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LiveSample {
+    /// Whose.
+    pub host: String,
+    /// When the time began.
+    pub start_s: f64,
+    /// When it ended.
+    pub end_s: f64,
+    /// How many were put together in it: its values are their means over time.
+    pub of: u32,
+    /// What was read.
+    pub values: Vec<LiveValue>,
+    /// Values that are left out, because there are too many.
+    pub left_out: u32,
+}
+
+impl LiveSample {
+    /// What it goes on: the samples of its host, or those of its host's processes. Both are of the same times, and joined
+    /// with each other would be of half of it.
+    pub fn series(&self) -> (String, bool) {
+        (self.host.clone(), self.values.iter().all(|value| value.0 == "process"))
+    }
+}
+
+/// One figure of a host: `cpu`, `cpu0`, `busy_share`, how much.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LiveValue(pub String, pub String, pub String, pub f64);
+
+/// A fault, as far as it has come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LiveFault {
+    /// Index in the experiment's list.
+    pub index: u32,
+    /// Name.
+    pub name: String,
+    /// Kind.
+    pub kind: String,
+    /// Name of the target, link or host.
+    pub place: String,
+    /// Its effect, in words.
+    pub what: String,
+    /// When it was injected.
+    pub start_s: f64,
+    /// Evidence that it was in effect.
+    pub shown_by: String,
+    /// When it was taken away; `None` while it is there.
+    pub end_s: Option<f64>,
+    /// Evidence that it was gone.
+    pub gone_by: String,
+}
+
+/// A run that is over; the figures are those of `summary.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LiveRunEnd {
+    /// Its place among all runs, from 0.
+    pub order: u32,
+    /// How many runs there are.
+    pub runs: u32,
+    /// The point's label.
+    pub label: String,
+    /// Repetition of the point, from 0.
+    pub repetition: u32,
+    /// One of several jobs of a run.
+    pub is_job: bool,
+    /// Why it ended.
+    pub stopped: Stopped,
+    /// Whether it ran as it was meant to.
+    pub complete: bool,
+    /// Measured time.
+    pub measured_s: f64,
+    /// Requests a second.
+    pub requests_per_second: f64,
+    /// Bytes a second.
+    pub bytes_per_second: f64,
+    /// Response times of all kinds.
+    pub response: Option<Latencies>,
+    /// Requests that did not succeed.
+    pub losses: BTreeMap<String, u64>,
+    /// First error.
+    pub first_error: Option<String>,
+    /// Reasons to doubt the figures.
+    pub doubts: Vec<String>,
+}
+
+/// How the experiment ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveEnd {
+    /// Why it ended early, if it did.
+    pub trouble: Option<String>,
+    /// Where the results are.
+    pub folder: String,
+    /// Their page, if there is one.
+    pub report: Option<String>,
+    /// Viewers that were there at any time.
+    pub viewers: u64,
+    /// Frames that slow ones of them did not get.
+    pub frames_lost: u64,
+    /// Events that nobody got.
+    pub events_missed: u64,
+}
+
+/// How an experiment ended, for those who look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LiveEnding {
+    /// Why it ended early, if it did.
+    pub trouble: Option<String>,
+    /// The page of results, if there is one.
+    pub report: Option<String>,
+}
+
+/// What viewers lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveLosses {
+    /// Viewers that were there at any time.
+    pub viewers: u64,
+    /// Frames that slow ones of them did not get.
+    pub frames: u64,
+    /// Events that nobody got, because the page's own thread was behind.
+    pub events: u64,
+}
+
+impl LiveFrame {
+    /// As one server-sent event.
+    ///
+    /// # Panics
+    /// Never: a frame is plain data.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = b"data: ".to_vec();
+        serde_json::to_writer(&mut bytes, self).expect("a frame is plain data");
+        // JSON on one line: a line break in a text is escaped.
+        bytes.extend_from_slice(b"\n\n");
+        bytes
+    }
+
+    /// From one line of a server-sent event, as [`LiveFrame::encode`] makes it; `None` of a line that has no frame.
+    ///
+    /// # Errors
+    /// It is not one of these frames.
+    pub fn decode(line: &str) -> Option<Result<LiveFrame, serde_json::Error>> {
+        line.strip_prefix("data: ").map(serde_json::from_str)
+    }
+
+    /// Whether a viewer that missed it would show something that is not so: such a frame is dropped last.
+    pub fn is_key(&self) -> bool {
+        !matches!(self, LiveFrame::Stretch(_) | LiveFrame::Sample(_) | LiveFrame::Note { .. })
+    }
+}
+
+impl LivePlan {
+    /// Of one run without an experiment. Times are counted from now.
+    pub fn alone(name: &str, label: &str, brunt: &str) -> LivePlan {
+        LivePlan {
+            experiment: name.to_string(),
+            brunt: brunt.to_string(),
+            began_unix_ms: now_unix_ms(),
+            runs: 1,
+            order: vec![0],
+            points: vec![LivePoint { label: label.to_string(), stated_s: None }],
+            heat_bounds_us: heat_bounds().map(|nanos| nanos as f64 / 1e3).collect(),
+            ..LivePlan::default()
+        }
+    }
+
+    /// Of an experiment whose runs are planned and whose results go to `folder`. Times are counted from now.
+    pub fn of(experiment: &Experiment, plan: &Plan, brunt: &str, folder: &Path) -> LivePlan {
+        // Runs of several jobs at once have numbers behind that of all of them.
+        let order =
+            plan.runs.iter().flat_map(|(point, _)| std::iter::once(*point).chain(plan.jobs_of(*point)));
+        let order: Vec<u32> = order.map(|point| point as u32).collect();
+        let points = plan.points.iter().take(NAMED_MAX).map(|point| LivePoint {
+            label: point.label.clone(),
+            stated_s: point.time().filter(|_| point.part_of.is_none()).map(|time| time.as_secs_f64()),
+        });
+        let faults = experiment
+            .fault
+            .iter()
+            .map(|fault| [fault.label(), fault.kind_name().to_string(), fault.place()]);
+        LivePlan {
+            experiment: experiment.name.clone(),
+            description: experiment.description.clone(),
+            brunt: brunt.to_string(),
+            folder: folder.display().to_string(),
+            began_unix_ms: now_unix_ms(),
+            runs: order.len() as u32,
+            order: order.into_iter().take(NAMED_MAX).collect(),
+            points: points.collect(),
+            faults: faults.collect(),
+            heat_bounds_us: heat_bounds().map(|nanos| nanos as f64 / 1e3).collect(),
+        }
+    }
+}
+
+impl LiveRunEnd {
+    /// Of its summary.
+    pub fn of(info: &brunt_result::event::RunInfo, run: &RunSummary, is_job: bool) -> LiveRunEnd {
+        LiveRunEnd {
+            order: info.order,
+            runs: info.runs,
+            label: info.label.clone(),
+            repetition: info.repetition,
+            is_job,
+            stopped: run.stopped,
+            complete: run.is_complete(),
+            measured_s: run.measured_s,
+            requests_per_second: run.requests_per_second,
+            bytes_per_second: run.bytes_per_second,
+            response: run.response,
+            losses: run.losses.clone(),
+            first_error: run.first_error.clone(),
+            doubts: run.doubts.clone(),
+        }
+    }
+}
+
+fn now_unix_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    since_1970.as_millis() as u64
+}
+
+/// Seconds since `zero`, to the microsecond; negative before it.
+pub(super) fn seconds(at: Nanos, zero: Nanos) -> f64 {
+    let micros = (i128::from(at.0) - i128::from(zero.0)) / 1000;
+    micros as f64 / 1e6
+}
+
+/// How requests end that do not end well, and how many did.
+pub(super) fn losses(counts: &brunt_result::Counts) -> BTreeMap<String, u64> {
+    let bad = RequestStatus::ALL.into_iter().filter(|status| *status != RequestStatus::Good);
+    let counted = bad.map(|status| (status.name().to_string(), counts.of(status)));
+    counted.filter(|(_, count)| *count > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All names of an object and of those in it.
+    fn names(value: &serde_json::Value, found: &mut std::collections::BTreeSet<String>) {
+        match value {
+            serde_json::Value::Object(map) => map.iter().for_each(|(name, value)| {
+                found.insert(name.clone());
+                names(value, found);
+            }),
+            serde_json::Value::Array(list) => list.iter().for_each(|value| names(value, found)),
+            _ => {}
+        }
+    }
+
+    fn one_of_each() -> Vec<LiveFrame> {
+        let at = Latencies {
+            min_us: 1.0,
+            mean_us: 1.0,
+            p50_us: 1.0,
+            p90_us: 1.0,
+            p99_us: 1.0,
+            p99_9_us: 1.0,
+            p99_99_us: 1.0,
+            max_us: 1.0,
+        };
+        let kind = LiveKind { op: OpKind::Read, completed: 1, requests_per_second: 1.0, mean_us: None };
+        let point = LivePoint { label: "disk w".into(), stated_s: None };
+        let value = LiveValue("cpu".into(), String::new(), "busy_share".into(), 0.5);
+        let text = String::new;
+        vec![
+            LiveFrame::Plan(LivePlan { points: vec![point], ..LivePlan::default() }),
+            LiveFrame::Past(LiveThinning::default()),
+            LiveFrame::Now,
+            LiveFrame::RunBegins(LiveRun {
+                order: 0,
+                runs: 1,
+                point: 0,
+                label: text(),
+                repetition: 0,
+                at_s: 0.0,
+            }),
+            LiveFrame::RunStarts { at_s: 0.0, trial: 0 },
+            LiveFrame::Stretch(LiveStretch {
+                response: Some(at),
+                kinds: vec![kind],
+                ..LiveStretch::default()
+            }),
+            LiveFrame::Sample(LiveSample {
+                host: text(),
+                start_s: 0.0,
+                end_s: 1.0,
+                of: 1,
+                values: vec![value],
+                left_out: 0,
+            }),
+            LiveFrame::Fault(LiveFault {
+                index: 0,
+                name: text(),
+                kind: text(),
+                place: text(),
+                what: text(),
+                start_s: 0.0,
+                shown_by: text(),
+                end_s: None,
+                gone_by: text(),
+            }),
+            LiveFrame::RunEnds(LiveRunEnd {
+                order: 0,
+                runs: 1,
+                label: text(),
+                repetition: 0,
+                is_job: false,
+                stopped: Stopped::Done,
+                complete: true,
+                measured_s: 1.0,
+                requests_per_second: 1.0,
+                bytes_per_second: 1.0,
+                response: None,
+                losses: BTreeMap::new(),
+                first_error: None,
+                doubts: Vec::new(),
+            }),
+            LiveFrame::Note { at_s: 0.0, text: text() },
+            LiveFrame::Lost { frames: 1 },
+            LiveFrame::Missed { events: 1 },
+            LiveFrame::Ends(LiveEnd::default()),
+        ]
+    }
+
+    /// A name that the page has otherwise would be `undefined` there, and nothing would say so.
+    #[test]
+    fn the_page_knows_every_name() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/src/lib/frames.ts");
+        let source = std::fs::read_to_string(path).expect("web/src/lib/frames.ts");
+        for frame in one_of_each() {
+            let value = serde_json::to_value(&frame).expect("JSON");
+            let tag = value["frame"].as_str().expect("a tag");
+            assert!(source.contains(&format!("frame: '{tag}'")), "{tag} is missing in {path}");
+            let mut found = std::collections::BTreeSet::new();
+            names(&value, &mut found);
+            for name in found {
+                assert!(source.contains(&format!("{name}: ")), "{name} of {tag} is missing in {path}");
+            }
+        }
+        // What the page has and nobody sends is a mistake, too.
+        let sent: Vec<String> =
+            one_of_each().iter().map(|frame| String::from_utf8(frame.encode()).expect("text")).collect();
+        let fields = source.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(':'));
+        let fields = fields
+            .map(|(name, _)| name)
+            .filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit()));
+        for name in fields {
+            assert!(sent.iter().any(|text| text.contains(&format!("\"{name}\":"))), "nobody sends {name}");
+        }
+    }
+
+    /// A run's process hands its frames to the server that started it, figure for figure.
+    #[test]
+    fn frames_are_read_as_they_were_sent() {
+        for frame in one_of_each() {
+            let text = String::from_utf8(frame.encode()).expect("text");
+            let read = LiveFrame::decode(text.lines().next().expect("a line")).expect("a frame");
+            assert_eq!(read.expect("it is one"), frame);
+        }
+        assert!(LiveFrame::decode(": nothing new").is_none());
+        assert!(LiveFrame::decode("data: {}").is_some_and(|read| read.is_err()));
+    }
+
+    #[test]
+    fn seconds_are_counted_from_zero() {
+        assert_eq!(seconds(Nanos(1_500_000_000), Nanos(1_000_000_000)), 0.5);
+        assert_eq!(seconds(Nanos(1_000_000_000), Nanos(3_000_000_000)), -2.0);
+    }
+}

@@ -1,0 +1,188 @@
+//! The live page of a run: an observer of the experiment's events, and a site that sends them to browsers as server-sent
+//! events.
+//!
+//! Events go through a channel of bounded length to a thread of its own (`feed`), which makes `frame`s of them, keeps
+//! what a late viewer needs (`record`) and hands them to those who look (`viewers`): browsers (`site`), or the server that
+//! started the run (`relay`).
+//!
+//! The rule: neither the run nor the terminal waits for a viewer. An event for which the channel has no room, and a frame
+//! for which a viewer's queue has none, is counted and said: on the page, and when the run ends.
+
+mod feed;
+mod frame;
+mod record;
+pub(crate) mod relay;
+pub(crate) mod site;
+mod stretch;
+mod thinned;
+pub(crate) mod viewers;
+
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+use brunt_study::observe::Observer;
+
+use self::feed::{Feed, FeedMessage, Witness};
+pub use self::frame::{
+    LiveEnd, LiveEnding, LiveFault, LiveFrame, LiveKind, LiveLosses, LivePlan, LivePoint, LiveRun,
+    LiveRunEnd, LiveSample, LiveStretch, LiveThinning, LiveValue,
+};
+pub use self::viewers::LiveWatcher;
+use self::viewers::Viewers;
+use crate::api::RunControl;
+use crate::http::HttpServer;
+
+/// Events that wait to be made frames of. An event holds a share of an interval's histograms, up to a megabyte.
+const EVENTS_MAX: usize = 256;
+/// So long the end waits for viewers to take their last frames.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The same, for the server that started this program.
+const LAST_WORDS_RELAYED: Duration = Duration::from_secs(20);
+
+/// A live page that is being served.
+pub struct LivePage {
+    feed: SyncSender<FeedMessage>,
+    missed: Arc<AtomicU64>,
+    viewers: Arc<Viewers>,
+    thread: Option<JoinHandle<()>>,
+    outlet: Option<LiveOutlet>,
+}
+
+/// Where frames go.
+enum LiveOutlet {
+    /// To browsers.
+    #[allow(dead_code)] // it answers until it is dropped
+    Server(HttpServer),
+    /// To the server that started this program.
+    Sender(JoinHandle<()>),
+    /// Nowhere else.
+    Here,
+}
+
+impl LivePage {
+    /// Serves it on this listener until [`LivePage::close`]. Whoever has the token can stop the run.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn start(listener: TcpListener, plan: LivePlan, control: RunControl) -> io::Result<LivePage> {
+        LivePage::start_at(listener, plan, control, Clock::Monotonic.now())
+    }
+
+    /// The same, with the time that is zero for the page.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn start_at(
+        listener: TcpListener,
+        plan: LivePlan,
+        control: RunControl,
+        zero: Nanos,
+    ) -> io::Result<LivePage> {
+        LivePage::shown_by(plan, zero, |viewers| {
+            let site = site::site(viewers, control.routes());
+            Ok(LiveOutlet::Server(HttpServer::start(listener, "live page", site)?))
+        })
+    }
+
+    /// Sends what the page would show to the server that started this program (`brunt serve`), over this socket. When the
+    /// server says so, or is gone, `stop` is called.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn send(
+        socket: UnixStream,
+        plan: LivePlan,
+        stop: impl FnOnce() + Send + 'static,
+    ) -> io::Result<LivePage> {
+        LivePage::shown_by(plan, Clock::Monotonic.now(), |viewers| {
+            let sender = relay::send(socket, &viewers, stop)?;
+            Ok(LiveOutlet::Sender(sender))
+        })
+    }
+
+    /// One that only this program looks at ([`LivePage::watch`]).
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn unserved(plan: LivePlan) -> io::Result<LivePage> {
+        LivePage::shown_by(plan, Clock::Monotonic.now(), |_| Ok(LiveOutlet::Here))
+    }
+
+    fn shown_by(
+        plan: LivePlan,
+        zero: Nanos,
+        open: impl FnOnce(Arc<Viewers>) -> io::Result<LiveOutlet>,
+    ) -> io::Result<LivePage> {
+        let folder = plan.folder.clone();
+        let viewers = Arc::new(Viewers::new(plan));
+        let missed = Arc::new(AtomicU64::new(0));
+        let (feed, said) = sync_channel(EVENTS_MAX);
+        let mut work = Feed::new(Arc::clone(&viewers), Arc::clone(&missed), zero, folder);
+        let outlet = open(Arc::clone(&viewers))?;
+        let thread = std::thread::Builder::new().name("live feed".into());
+        let thread = thread.spawn(move || while said.recv().is_ok_and(|said| work.take(said)) {})?;
+        Ok(LivePage { feed, missed, viewers, thread: Some(thread), outlet: Some(outlet) })
+    }
+
+    /// Has somebody in this program look on: what happened so far, and then each frame.
+    pub fn watch(&self, watcher: LiveWatcher) {
+        self.viewers.watch(watcher);
+    }
+
+    /// Takes the experiment's events.
+    pub fn observer(&self) -> Box<dyn Observer> {
+        Box::new(Witness::new(self.feed.clone(), Arc::clone(&self.missed)))
+    }
+
+    /// Takes what is said on the terminal.
+    pub fn listener(&self) -> impl Fn(&str) + Send + 'static {
+        let witness = Witness::new(self.feed.clone(), Arc::clone(&self.missed));
+        move |text| witness.note(text)
+    }
+
+    /// What was lost so far.
+    pub fn losses(&self) -> LiveLosses {
+        self.viewers.losses(self.missed.load(Ordering::Relaxed))
+    }
+
+    /// Tells viewers the end, waits a moment for them to take it, and goes away. Whoever holds an observer still is not
+    /// heard any more.
+    pub fn close(mut self, ending: LiveEnding) -> LiveLosses {
+        self.end(ending);
+        self.losses()
+    }
+
+    fn end(&mut self, ending: LiveEnding) {
+        let Some(thread) = self.thread.take() else { return };
+        // The feed takes everything that was said before, and ends: there is always room soon.
+        let _ = self.feed.send(FeedMessage::Closes(ending));
+        let _ = thread.join();
+        match self.outlet.take() {
+            // Another of our processes takes them as fast as it can; or it is gone, which the thread notices.
+            Some(LiveOutlet::Sender(sender)) => {
+                self.viewers.close(LAST_WORDS_RELAYED);
+                drop(sender);
+            }
+            outlet => {
+                self.viewers.close(LAST_WORDS);
+                drop(outlet);
+            }
+        }
+    }
+}
+
+impl Drop for LivePage {
+    fn drop(&mut self) {
+        self.end(LiveEnding {
+            trouble: Some("it ended before its results were complete".into()),
+            report: None,
+        });
+    }
+}

@@ -1,0 +1,139 @@
+//! From the process of a run to the server that started it: the frames of the live page over one socket, as lines of
+//! server-sent events. The other way carries no bytes: its end means "stop", whether the server asks for that or is gone.
+//!
+//! The rule: the run waits for the server as little as for any viewer. Frames that it does not take in time are lost and
+//! counted.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use super::frame::LiveFrame;
+use super::viewers::{NextFrames, Viewers};
+
+/// How often the sender looks up without a frame.
+const QUIET: Duration = Duration::from_secs(3600);
+/// A write that waits longer fails: nobody reads.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often the receiver looks whether the process is there still.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Sends frames until there are no more. The thread is through when the last one is sent.
+pub fn send(
+    socket: UnixStream,
+    viewers: &Arc<Viewers>,
+    stop: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let viewer = viewers.join().ok_or(ErrorKind::QuotaExceeded)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    let asked = socket.try_clone()?;
+    let listen = move || {
+        // Nothing comes but the end; what cannot be read has none.
+        let _ = io::copy(&mut (&asked).take(u64::MAX), &mut io::sink());
+        stop();
+    };
+    Builder::new().name("live stop".into()).spawn(listen)?;
+    let work = move || {
+        loop {
+            match runtime.block_on(viewer.next(QUIET)) {
+                NextFrames::Frames(bytes) if (&socket).write_all(&bytes).is_err() => return,
+                NextFrames::Frames(_) | NextFrames::Quiet => {}
+                NextFrames::Over => return,
+            }
+        }
+    };
+    Builder::new().name("live sender".into()).spawn(work)
+}
+
+/// Takes frames until there are no more: the sender has closed its side, or `is_over` says that its process has ended and
+/// nothing waits any more. How many lines were no frames.
+pub fn receive(socket: &UnixStream, mut take: impl FnMut(LiveFrame), is_over: impl Fn() -> bool) -> u64 {
+    let mut broken = 0;
+    if socket.set_read_timeout(Some(LOOK)).is_err() {
+        return 1;
+    }
+    let mut lines = BufReader::new(socket);
+    let mut line = Vec::new();
+    loop {
+        // In this order: what was sent before the end is there to be read.
+        let over = is_over();
+        match lines.read_until(b'\n', &mut line) {
+            Ok(0) => return broken,
+            Ok(_) => {
+                match LiveFrame::decode(String::from_utf8_lossy(&line).trim_end()) {
+                    Some(Ok(frame)) => take(frame),
+                    Some(Err(_)) => broken += 1,
+                    None => {}
+                }
+                line.clear();
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                if over {
+                    return broken;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return broken,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Shutdown;
+    use std::sync::mpsc::channel;
+
+    use super::super::frame::LivePlan;
+    use super::*;
+
+    fn note(text: &str) -> LiveFrame {
+        LiveFrame::Note { at_s: 0.0, text: text.into() }
+    }
+
+    /// All frames arrive, in their order, and the end of the other way is heard.
+    #[test]
+    fn frames_and_the_word_to_stop_get_across() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let viewers = Arc::new(Viewers::new(LivePlan::default()));
+        let (stopped, hears) = channel();
+        let sender =
+            send(theirs, &viewers, move || stopped.send(()).expect("the test waits")).expect("threads");
+        for index in 0..50 {
+            viewers.publish(&note(&index.to_string()));
+        }
+        assert!(hears.try_recv().is_err());
+        ours.shutdown(Shutdown::Write).expect("open");
+        hears.recv_timeout(Duration::from_secs(60)).expect("it is told to stop");
+        viewers.publish(&note("last"));
+        let ends = std::thread::spawn(move || viewers.close(Duration::from_secs(60)));
+        let mut seen = Vec::new();
+        assert_eq!(receive(&ours, |frame| seen.push(frame), || sender.is_finished()), 0);
+        ends.join().expect("it ends");
+        let (lost, rest): (Vec<_>, Vec<_>) =
+            seen.into_iter().partition(|frame| matches!(frame, LiveFrame::Lost { .. }));
+        assert!(lost.is_empty());
+        assert!(matches!(rest.first(), Some(LiveFrame::Plan(_))) && rest.last() == Some(&note("last")));
+        assert_eq!(rest.iter().filter(|frame| matches!(frame, LiveFrame::Note { .. })).count(), 51);
+    }
+
+    /// The end of a server without a word is one, too; and what is no frame is counted.
+    #[test]
+    fn a_server_that_is_gone_stops_the_run() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let viewers = Arc::new(Viewers::new(LivePlan::default()));
+        let (stopped, hears) = channel();
+        send(theirs, &viewers, move || stopped.send(()).expect("the test waits")).expect("threads");
+        drop(ours);
+        hears.recv_timeout(Duration::from_secs(60)).expect("it is told to stop");
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        theirs
+            .write_all(b"data: {\"frame\":\"strange\"}\n\n: quiet\ndata: {\"frame\":\"now\"}\n")
+            .expect("room");
+        let mut seen = Vec::new();
+        assert_eq!(receive(&ours, |frame| seen.push(frame), || true), 1);
+        assert_eq!(seen, [LiveFrame::Now]);
+    }
+}

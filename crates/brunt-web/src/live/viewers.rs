@@ -1,0 +1,358 @@
+//! Those who look: each has a queue of bounded length, from which its answer is sent.
+//!
+//! The rule: a viewer that takes its frames slowly loses some, and is told how many where they would have been. What it
+//! would draw wrong without (a run's end, a fault's) has room when the rest has none any more; where that is full, too, the
+//! viewer is cut off: it asks again, and gets the past.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::frame::{LiveFrame, LiveLosses, LivePlan};
+use super::record::LiveRecord;
+
+/// Those who can look at a time; further ones are refused.
+pub const VIEWERS_MAX: usize = 64;
+/// Frames that wait for a viewer: about a minute of a run.
+const FRAMES_MAX: usize = 256;
+/// The same, for those that are dropped last.
+const KEY_FRAMES_MAX: usize = 1024;
+
+/// All viewers, and what they are shown.
+pub struct Viewers {
+    state: Mutex<State>,
+    /// One of them has gone.
+    gone: Condvar,
+    seen: AtomicU64,
+    lost: AtomicU64,
+}
+
+struct State {
+    record: LiveRecord,
+    queues: Vec<Arc<Queue>>,
+    watchers: Vec<LiveWatcher>,
+    over: bool,
+}
+
+/// Looks on in this program: gets what happened so far, and then each frame. The others wait for it.
+pub type LiveWatcher = Box<dyn FnMut(&LiveFrame) + Send>;
+
+struct Queue {
+    waiting: Mutex<Waiting>,
+    more: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    frames: VecDeque<Arc<[u8]>>,
+    /// Dropped since the last one that was taken in.
+    lost: u64,
+    /// Nothing comes any more.
+    over: bool,
+}
+
+/// One of those who look, until it is dropped.
+pub struct Viewer {
+    all: Arc<Viewers>,
+    queue: Arc<Queue>,
+}
+
+/// What a viewer gets next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NextFrames {
+    /// Frames, one after the other.
+    Frames(Vec<u8>),
+    /// Nothing for a while.
+    Quiet,
+    /// Nothing any more.
+    Over,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Viewers {
+    /// Nobody, before the experiment; of a server that has begun none yet, without a plan.
+    pub fn new(plan: impl Into<Option<LivePlan>>) -> Viewers {
+        Viewers {
+            state: Mutex::new(State {
+                record: LiveRecord::new(plan),
+                queues: Vec::new(),
+                watchers: Vec::new(),
+                over: false,
+            }),
+            gone: Condvar::new(),
+            seen: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// Shows everybody, and keeps it for those who come later.
+    pub fn publish(&self, frame: &LiveFrame) {
+        let mut state = lock(&self.state);
+        state.record.take(frame);
+        state.watchers.iter_mut().for_each(|watcher| watcher(frame));
+        if state.queues.is_empty() {
+            return;
+        }
+        let bytes: Arc<[u8]> = frame.encode().into();
+        for queue in &state.queues {
+            self.lost.fetch_add(queue.push(&bytes, frame.is_key()), Ordering::Relaxed);
+        }
+    }
+
+    /// Has somebody in this program look on, who takes frames at once and never waits.
+    pub fn watch(&self, mut watcher: LiveWatcher) {
+        let mut state = lock(&self.state);
+        state.record.past().iter().for_each(&mut watcher);
+        state.watchers.push(watcher);
+    }
+
+    /// A further viewer, whose first frames are what happened so far; `None` when there are too many.
+    pub fn join(self: &Arc<Self>) -> Option<Viewer> {
+        let mut state = lock(&self.state);
+        if state.queues.len() >= VIEWERS_MAX {
+            return None;
+        }
+        let past = state.record.past();
+        let waiting = Waiting { frames: VecDeque::new(), lost: 0, over: state.over };
+        let queue = Arc::new(Queue { waiting: Mutex::new(waiting), more: Notify::new() });
+        state.queues.push(Arc::clone(&queue));
+        self.seen.fetch_add(1, Ordering::Relaxed);
+        drop(state);
+        let viewer = Viewer { all: Arc::clone(self), queue };
+        // Megabytes, perhaps, for which nobody else need wait; what came meanwhile stands behind it.
+        let past: Vec<u8> = past.iter().flat_map(LiveFrame::encode).collect();
+        lock(&viewer.queue.waiting).frames.push_front(past.into());
+        Some(viewer)
+    }
+
+    /// What was lost so far.
+    pub fn losses(&self, events: u64) -> LiveLosses {
+        let (viewers, frames) = (self.seen.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed));
+        LiveLosses { viewers, frames, events }
+    }
+
+    /// Nothing comes any more: waits so long at most for viewers to take what waits for them; what they do not is lost.
+    pub fn close(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let mut state = lock(&self.state);
+        state.over = true;
+        state.queues.iter().for_each(|queue| queue.end());
+        while !state.queues.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.gone.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        for queue in &state.queues {
+            let left = std::mem::take(&mut lock(&queue.waiting).frames).len();
+            self.lost.fetch_add(left as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Queue {
+    /// Takes a frame in, if there is room; how many were lost for it.
+    fn push(&self, bytes: &Arc<[u8]>, is_key: bool) -> u64 {
+        let mut waiting = lock(&self.waiting);
+        if waiting.over {
+            return 0;
+        }
+        if waiting.frames.len() >= KEY_FRAMES_MAX {
+            // Whatever it showed from here on would be wrong.
+            let left = waiting.frames.len() as u64 + 1;
+            waiting.frames.clear();
+            waiting.over = true;
+            self.more.notify_one();
+            return left;
+        }
+        if waiting.frames.len() >= FRAMES_MAX && !is_key {
+            waiting.lost += 1;
+            return 1;
+        }
+        waiting.say_lost();
+        waiting.frames.push_back(Arc::clone(bytes));
+        self.more.notify_one();
+        0
+    }
+
+    fn end(&self) {
+        let mut waiting = lock(&self.waiting);
+        waiting.say_lost();
+        waiting.over = true;
+        self.more.notify_one();
+    }
+}
+
+impl Waiting {
+    fn say_lost(&mut self) {
+        if self.lost > 0 {
+            let frames = std::mem::take(&mut self.lost);
+            self.frames.push_back(LiveFrame::Lost { frames }.encode().into());
+        }
+    }
+}
+
+impl Viewer {
+    /// Waits so long at most for what comes next. One at a time may wait.
+    pub async fn next(&self, patience: Duration) -> NextFrames {
+        if let Some(next) = self.ready() {
+            return next;
+        }
+        // What came since is noticed: the queue keeps one signal. One that is old wakes for nothing.
+        let ready = async {
+            loop {
+                self.queue.more.notified().await;
+                if let Some(next) = self.ready() {
+                    return next;
+                }
+            }
+        };
+        timeout(patience, ready).await.unwrap_or(NextFrames::Quiet)
+    }
+
+    /// What waits, or that nothing comes any more.
+    fn ready(&self) -> Option<NextFrames> {
+        let mut waiting = lock(&self.queue.waiting);
+        if waiting.frames.is_empty() {
+            return waiting.over.then_some(NextFrames::Over);
+        }
+        waiting.say_lost();
+        let frames = std::mem::take(&mut waiting.frames);
+        drop(waiting);
+        Some(NextFrames::Frames(frames.iter().flat_map(|frame| frame.iter().copied()).collect()))
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        let mut state = lock(&self.all.state);
+        state.queues.retain(|queue| !Arc::ptr_eq(queue, &self.queue));
+        drop(state);
+        self.all.gone.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT_ONCE: Duration = Duration::ZERO;
+
+    /// What comes next, for those who can wait on their thread.
+    fn next_of(viewer: &Viewer, patience: Duration) -> NextFrames {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        runtime.block_on(viewer.next(patience))
+    }
+
+    fn note(index: usize) -> LiveFrame {
+        LiveFrame::Note { at_s: 0.0, text: format!("line {index}") }
+    }
+
+    fn text(next: NextFrames) -> String {
+        match next {
+            NextFrames::Frames(bytes) => String::from_utf8(bytes).expect("text"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn whoever_comes_late_gets_the_past() {
+        let viewers = Arc::new(Viewers::new(LivePlan { experiment: "x y".into(), ..LivePlan::default() }));
+        viewers.publish(&note(1));
+        let viewer = viewers.join().expect("room");
+        viewers.publish(&note(2));
+        let seen = text(next_of(&viewer, AT_ONCE));
+        assert!(seen.starts_with("data: {\"frame\":\"plan\",\"experiment\":\"x y\""), "{seen}");
+        let places = ["line 1", "\"now\"", "line 2"].map(|what| seen.find(what).expect(what));
+        assert!(places.is_sorted(), "{seen}");
+        assert_eq!(next_of(&viewer, AT_ONCE), NextFrames::Quiet);
+        assert_eq!(viewers.losses(0), LiveLosses { viewers: 1, frames: 0, events: 0 });
+    }
+
+    /// Each event is one that a browser takes: a line that begins with `data: ` and an empty one.
+    #[test]
+    fn texts_do_not_break_events() {
+        let frame = LiveFrame::Note { at_s: 0.0, text: "a\n\ndata: b\r\u{2028}".into() };
+        let bytes = String::from_utf8(frame.encode()).expect("text");
+        assert!(bytes.ends_with("\n\n") && bytes.trim_end().lines().count() == 1, "{bytes}");
+    }
+
+    /// The quick one loses nothing, the slow one is told how much, where it was.
+    #[test]
+    fn a_slow_viewer_loses_frames_and_is_told() {
+        let viewers = Arc::new(Viewers::new(LivePlan::default()));
+        let (slow, quick) = (viewers.join().expect("room"), viewers.join().expect("room"));
+        let mut seen = String::new();
+        let more = 44;
+        for index in 0..FRAMES_MAX + more {
+            viewers.publish(&note(index));
+            seen += &text(next_of(&quick, AT_ONCE));
+        }
+        assert_eq!(seen.matches("\"frame\":\"note\"").count(), FRAMES_MAX + more);
+        assert!(!seen.contains("\"frame\":\"lost\""));
+        // The past has taken one place.
+        let lost = more as u64 + 1;
+        assert_eq!(viewers.losses(0).frames, lost);
+        // A key frame has room still, and comes after what was lost.
+        viewers.publish(&LiveFrame::RunStarts { at_s: 1.0, trial: 0 });
+        let seen = text(next_of(&slow, AT_ONCE));
+        let told = seen.find(&format!("{{\"frame\":\"lost\",\"frames\":{lost}}}")).expect("told");
+        assert!(seen.find("run-starts").expect("the key frame") > told, "{seen}");
+        assert_eq!(seen.matches("\"frame\":\"note\"").count(), FRAMES_MAX - 1);
+        viewers.publish(&note(7));
+        assert!(!text(next_of(&slow, AT_ONCE)).contains("lost"), "it is told once");
+    }
+
+    /// It would show faults that are gone: better it asks again.
+    #[test]
+    fn a_viewer_without_room_for_key_frames_is_cut_off() {
+        let viewers = Arc::new(Viewers::new(LivePlan::default()));
+        let viewer = viewers.join().expect("room");
+        for _ in 0..=KEY_FRAMES_MAX {
+            viewers.publish(&LiveFrame::RunStarts { at_s: 1.0, trial: 0 });
+        }
+        assert_eq!(next_of(&viewer, AT_ONCE), NextFrames::Over);
+        assert_eq!(viewers.losses(0).frames, KEY_FRAMES_MAX as u64 + 1);
+    }
+
+    #[test]
+    fn there_is_room_again_when_one_goes() {
+        let viewers = Arc::new(Viewers::new(LivePlan::default()));
+        let mut all: Vec<Viewer> = (0..VIEWERS_MAX).map(|_| viewers.join().expect("room")).collect();
+        assert!(viewers.join().is_none());
+        all.pop();
+        assert!(viewers.join().is_some());
+    }
+
+    /// The end waits for those who take their frames, not for those who do not, and counts what they did not take.
+    #[test]
+    fn the_end_comes_after_the_last_frame() {
+        let viewers = Arc::new(Viewers::new(LivePlan::default()));
+        let (reading, deaf) = (viewers.join().expect("room"), viewers.join().expect("room"));
+        let reader = std::thread::spawn(move || {
+            let mut seen = String::new();
+            while let NextFrames::Frames(bytes) = next_of(&reading, Duration::from_secs(60)) {
+                seen += std::str::from_utf8(&bytes).expect("text");
+            }
+            seen
+        });
+        viewers.publish(&note(77));
+        viewers.close(Duration::from_millis(10));
+        assert!(reader.join().expect("it ends").contains("line 77"));
+        // The past and a line.
+        assert!(viewers.losses(0).frames >= 2);
+        assert_eq!(next_of(&deaf, AT_ONCE), NextFrames::Over);
+        // Whoever comes later still gets the past, and no more.
+        let late = viewers.join().expect("room");
+        assert!(text(next_of(&late, AT_ONCE)).contains("line 77"));
+        assert_eq!(next_of(&late, AT_ONCE), NextFrames::Over);
+    }
+}

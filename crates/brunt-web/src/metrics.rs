@@ -1,0 +1,47 @@
+//! Metrics for Prometheus: one page, made when it is asked for. Served for `run`, `replay`, `capture` and `target` alike; what
+//! stands on it is theirs.
+//!
+//! The rule: whoever is measured never waits for whoever looks. One page at a time is made, on a thread of the server's.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+use axum::{Extension, Router};
+
+use crate::http::answer::{of, plain, wrong_method};
+use crate::http::{HttpServer, Place};
+
+/// Makes the page.
+type Page = Arc<Mutex<Box<dyn Fn() -> String + Send>>>;
+
+/// Serves at `/metrics` what `page` makes, until the server is dropped.
+///
+/// # Errors
+/// There is no thread to be had.
+pub fn serve(listener: TcpListener, page: impl Fn() -> String + Send + 'static) -> io::Result<HttpServer> {
+    let page: Page = Arc::new(Mutex::new(Box::new(page)));
+    let site = Router::new()
+        .route("/metrics", get(metrics))
+        .with_state(page)
+        .method_not_allowed_fallback(async || wrong_method("GET, HEAD"))
+        .fallback(async || plain(StatusCode::NOT_FOUND, "see /metrics\n"));
+    HttpServer::start(listener, "metrics", site)
+}
+
+async fn metrics(State(page): State<Page>, Extension(place): Extension<Arc<Place>>) -> Response {
+    let make = move || {
+        let page = page.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever has waited too long for it gets none.
+        if place.is_late() { None } else { Some(page()) }
+    };
+    match tokio::task::spawn_blocking(make).await {
+        Ok(Some(text)) => of(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
+        Ok(None) => plain(StatusCode::SERVICE_UNAVAILABLE, "too many ask at once\n"),
+        Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made\n"),
+    }
+}

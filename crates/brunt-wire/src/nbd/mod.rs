@@ -1,0 +1,117 @@
+//! The NBD protocol as its document writes it (github.com/NetworkBlockDevice/nbd, doc/proto.md, and the extension
+//! EXTENDED_HEADERS of its branch extension-ext-header). Pure bytes; the rules of both ends live in `brunt-store`.
+//!
+//! A connection begins with a greeting and option haggling ([`negotiation`]), then carries requests and replies
+//! ([`transmission`]) in one of three styles of headers. All numbers are big-endian.
+//!
+//! The one rule: a length is held against a limit of this module before anything is sized by it.
+
+pub mod negotiation;
+pub mod transmission;
+
+pub use negotiation::{NbdBlockSizes, NbdGreeting, NbdInfo, NbdOptionReply};
+pub use transmission::{NbdChunk, NbdCommand, NbdReply, NbdRequest};
+
+/// The port that IANA gave it.
+pub const PORT: u16 = 10809;
+/// Longest string: export names, descriptions, messages.
+pub const STRING_BYTES_MAX: usize = 4096;
+/// What a peer may carry in one message where nothing was agreed ("Size constraints").
+pub const PAYLOAD_BYTES_DEFAULT: u32 = 32 << 20;
+/// Largest minimum block size.
+pub const BLOCK_BYTES_MAX: u32 = 1 << 16;
+
+/// Which headers the transmission phase uses. A later one can do all that those before it can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NbdHeaders {
+    /// Simple replies only: the protocol of 1997.
+    Simple,
+    /// Structured replies: holes, reads in parts, errors with words.
+    Structured,
+    /// Headers of 32 bytes with lengths of 64 bits.
+    Extended,
+}
+
+/// Transmission flags: what a server says of an export.
+pub mod export_flag {
+    /// Always set.
+    pub const HAS_FLAGS: u16 = 1;
+    /// Writes are refused.
+    pub const READ_ONLY: u16 = 1 << 1;
+    /// FLUSH is there.
+    pub const SEND_FLUSH: u16 = 1 << 2;
+    /// The command flag FUA is there.
+    pub const SEND_FUA: u16 = 1 << 3;
+    /// A disk that turns.
+    pub const ROTATIONAL: u16 = 1 << 4;
+    /// TRIM is there.
+    pub const SEND_TRIM: u16 = 1 << 5;
+    /// WRITE_ZEROES and NO_HOLE are there.
+    pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
+    /// The command flag DF is there.
+    pub const SEND_DF: u16 = 1 << 7;
+    /// Several connections see the same data, also after a flush on one of them.
+    pub const CAN_MULTI_CONN: u16 = 1 << 8;
+    /// CACHE is there.
+    pub const SEND_CACHE: u16 = 1 << 10;
+    /// The command flag FAST_ZERO is there.
+    pub const SEND_FAST_ZERO: u16 = 1 << 11;
+    /// Their names, in order of bits.
+    pub const NAMES: [(u16, &str); 10] = [
+        (READ_ONLY, "READ_ONLY"),
+        (SEND_FLUSH, "FLUSH"),
+        (SEND_FUA, "FUA"),
+        (ROTATIONAL, "ROTATIONAL"),
+        (SEND_TRIM, "TRIM"),
+        (SEND_WRITE_ZEROES, "WRITE_ZEROES"),
+        (SEND_DF, "DF"),
+        (CAN_MULTI_CONN, "CAN_MULTI_CONN"),
+        (SEND_CACHE, "CACHE"),
+        (SEND_FAST_ZERO, "FAST_ZERO"),
+    ];
+}
+
+/// The bits of `base:allocation`.
+pub mod allocation {
+    /// Name of the metadata context.
+    pub const CONTEXT: &str = "base:allocation";
+    /// Not allocated.
+    pub const HOLE: u32 = 1;
+    /// Reads as zeros.
+    pub const ZERO: u32 = 1 << 1;
+}
+
+/// The errors of replies.
+pub mod errno {
+    /// Operation not permitted: the export is read-only.
+    pub const PERM: u32 = 1;
+    /// Input/output error.
+    pub const IO: u32 = 5;
+    /// Cannot allocate memory.
+    pub const NOMEM: u32 = 12;
+    /// Invalid argument.
+    pub const INVAL: u32 = 22;
+    /// No space left on device.
+    pub const NOSPC: u32 = 28;
+    /// Value too large.
+    pub const OVERFLOW: u32 = 75;
+    /// Operation not supported.
+    pub const NOTSUP: u32 = 95;
+    /// The server is going away.
+    pub const SHUTDOWN: u32 = 108;
+
+    /// Its name in the protocol's document.
+    pub fn name(error: u32) -> Option<&'static str> {
+        Some(match error {
+            PERM => "NBD_EPERM",
+            IO => "NBD_EIO",
+            NOMEM => "NBD_ENOMEM",
+            INVAL => "NBD_EINVAL",
+            NOSPC => "NBD_ENOSPC",
+            OVERFLOW => "NBD_EOVERFLOW",
+            NOTSUP => "NBD_ENOTSUP",
+            SHUTDOWN => "NBD_ESHUTDOWN",
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,538 @@
+//! The transmission phase: requests and replies, in the three styles of headers. Used by the sessions of
+//! `brunt-store`.
+//!
+//! The one rule: a header is parsed without knowing what was asked; whether it fits is for the session to say.
+
+use super::NbdHeaders;
+use super::STRING_BYTES_MAX;
+use crate::{Cursor, Malformed, ParseError};
+
+const REQUEST_MAGIC: u32 = 0x2560_9513;
+const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
+const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
+const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
+
+/// Bytes of the longest header in either direction; with the offset of a content chunk for replies.
+pub const HEADER_BYTES_MAX: usize = 32 + 8;
+
+/// Command flags.
+pub mod command_flag {
+    /// Answer when it is on stable storage.
+    pub const FUA: u16 = 1;
+    /// Leave no hole.
+    pub const NO_HOLE: u16 = 1 << 1;
+    /// One content chunk.
+    pub const DF: u16 = 1 << 2;
+    /// One extent.
+    pub const REQ_ONE: u16 = 1 << 3;
+    /// Only if it is faster than writing.
+    pub const FAST_ZERO: u16 = 1 << 4;
+    /// The length is that of a payload (extended headers).
+    pub const PAYLOAD_LEN: u16 = 1 << 5;
+}
+
+const FLAG_DONE: u16 = 1;
+
+const TYPE_NONE: u16 = 0;
+const TYPE_OFFSET_DATA: u16 = 1;
+const TYPE_OFFSET_HOLE: u16 = 2;
+const TYPE_BLOCK_STATUS: u16 = 5;
+const TYPE_BLOCK_STATUS_EXT: u16 = 6;
+const TYPE_ERROR_BIT: u16 = 1 << 15;
+const TYPE_ERROR: u16 = TYPE_ERROR_BIT + 1;
+const TYPE_ERROR_OFFSET: u16 = TYPE_ERROR_BIT + 2;
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NbdCommand {
+    /// Data, please.
+    Read,
+    /// Here is some.
+    Write,
+    /// Goodbye; there is no reply.
+    Disconnect,
+    /// Make stable what was answered.
+    Flush,
+    /// These are not needed any more.
+    Trim,
+    /// These will be read.
+    Cache,
+    /// Zeros without sending them.
+    WriteZeroes,
+    /// What is allocated?
+    BlockStatus,
+    /// Something newer.
+    Other(u16),
+}
+
+impl NbdCommand {
+    fn from_wire(code: u16) -> NbdCommand {
+        match code {
+            0 => NbdCommand::Read,
+            1 => NbdCommand::Write,
+            2 => NbdCommand::Disconnect,
+            3 => NbdCommand::Flush,
+            4 => NbdCommand::Trim,
+            5 => NbdCommand::Cache,
+            6 => NbdCommand::WriteZeroes,
+            7 => NbdCommand::BlockStatus,
+            other => NbdCommand::Other(other),
+        }
+    }
+
+    fn to_wire(self) -> u16 {
+        match self {
+            NbdCommand::Read => 0,
+            NbdCommand::Write => 1,
+            NbdCommand::Disconnect => 2,
+            NbdCommand::Flush => 3,
+            NbdCommand::Trim => 4,
+            NbdCommand::Cache => 5,
+            NbdCommand::WriteZeroes => 6,
+            NbdCommand::BlockStatus => 7,
+            NbdCommand::Other(other) => other,
+        }
+    }
+}
+
+/// A request's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NbdRequest {
+    /// See [`command_flag`]; [`command_flag::PAYLOAD_LEN`] is set and taken off by encoding and parsing a write.
+    pub flags: u16,
+    /// What to do.
+    pub command: NbdCommand,
+    /// Comes back with the reply.
+    pub cookie: u64,
+    /// In bytes.
+    pub offset: u64,
+    /// In bytes.
+    pub len: u64,
+}
+
+/// A header as it is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct NbdHeaderBytes {
+    bytes: [u8; HEADER_BYTES_MAX],
+    len: usize,
+}
+
+impl NbdHeaderBytes {
+    fn new() -> NbdHeaderBytes {
+        NbdHeaderBytes { bytes: [0; HEADER_BYTES_MAX], len: 0 }
+    }
+
+    fn put(mut self, bytes: &[u8]) -> NbdHeaderBytes {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+        self
+    }
+}
+
+impl std::ops::Deref for NbdHeaderBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl NbdRequest {
+    /// As it is sent.
+    ///
+    /// # Panics
+    /// When the length needs more than 32 bits and the headers are not extended.
+    #[inline]
+    pub fn encode(&self, headers: NbdHeaders) -> NbdHeaderBytes {
+        let out = NbdHeaderBytes::new();
+        let command = self.command.to_wire().to_be_bytes();
+        let (cookie, offset) = (self.cookie.to_be_bytes(), self.offset.to_be_bytes());
+        if headers == NbdHeaders::Extended {
+            let carries = if self.command == NbdCommand::Write { command_flag::PAYLOAD_LEN } else { 0 };
+            let flags = (self.flags | carries).to_be_bytes();
+            return out
+                .put(&EXTENDED_REQUEST_MAGIC.to_be_bytes())
+                .put(&flags)
+                .put(&command)
+                .put(&cookie)
+                .put(&offset)
+                .put(&self.len.to_be_bytes());
+        }
+        let len = u32::try_from(self.len).expect("a compact request has a length of 32 bits");
+        out.put(&REQUEST_MAGIC.to_be_bytes())
+            .put(&self.flags.to_be_bytes())
+            .put(&command)
+            .put(&cookie)
+            .put(&offset)
+            .put(&len.to_be_bytes())
+    }
+
+    /// Reads one, how long its header was, and how many bytes of payload follow.
+    ///
+    /// # Errors
+    /// It is cut short, or no request of this style.
+    pub fn parse(bytes: &[u8], headers: NbdHeaders) -> Result<(NbdRequest, usize, u64), ParseError> {
+        let mut cur = Cursor::new(bytes);
+        let extended = headers == NbdHeaders::Extended;
+        let magic = if extended { EXTENDED_REQUEST_MAGIC } else { REQUEST_MAGIC };
+        if cur.u32()? != magic {
+            return Err(cur.malformed(4, "a request begins with its magic"));
+        }
+        let (mut flags, command) = (cur.u16()?, NbdCommand::from_wire(cur.u16()?));
+        let (cookie, offset) = (cur.u64()?, cur.u64()?);
+        let len = if extended { cur.u64()? } else { cur.u32()?.into() };
+        let payload = match (extended, command) {
+            (true, _) if flags & command_flag::PAYLOAD_LEN != 0 => len,
+            (true, NbdCommand::Write) => {
+                return Err(Malformed::new(4, "an extended write carries a payload").into());
+            }
+            (false, NbdCommand::Write) => len,
+            _ => 0,
+        };
+        if extended && command == NbdCommand::Write {
+            flags &= !command_flag::PAYLOAD_LEN;
+        }
+        Ok((NbdRequest { flags, command, cookie, offset, len }, cur.at(), payload))
+    }
+}
+
+/// A reply's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NbdReply {
+    /// All in one. Data follows if it answers a read and the error is 0.
+    Simple {
+        /// See [`super::errno`]; 0: none.
+        error: u32,
+        /// The request's.
+        cookie: u64,
+    },
+    /// A part.
+    Chunk {
+        /// The last one for its request.
+        done: bool,
+        /// The request's.
+        cookie: u64,
+        /// The offset of the request, which extended headers repeat.
+        offset: Option<u64>,
+        /// What it brings.
+        chunk: NbdChunk,
+    },
+}
+
+/// What a chunk brings. What follows the header is not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NbdChunk {
+    /// Nothing.
+    None,
+    /// So many bytes of data follow.
+    Data {
+        /// Where they belong on the export.
+        offset: u64,
+        /// At least one.
+        len: u32,
+    },
+    /// A hole follows: [`parse_hole`], so many bytes.
+    Hole(u32),
+    /// Extents follow: [`parse_block_status`].
+    BlockStatus {
+        /// Numbers have 64 bits.
+        wide: bool,
+        /// Bytes that follow.
+        len: u32,
+    },
+    /// An error follows: [`parse_error`].
+    Error {
+        /// With an offset, or a kind that nobody knows yet.
+        offset: Option<bool>,
+        /// Bytes that follow.
+        len: u32,
+    },
+    /// Something newer, with so many bytes.
+    Other(u16, u32),
+}
+
+impl NbdReply {
+    /// Reads one and how long its header was; the offset of [`NbdChunk::Data`] is part of the header.
+    ///
+    /// # Errors
+    /// It is cut short, or no reply of this style.
+    #[inline]
+    pub fn parse(bytes: &[u8], headers: NbdHeaders) -> Result<(NbdReply, usize), ParseError> {
+        let mut cur = Cursor::new(bytes);
+        match (cur.u32()?, headers) {
+            (SIMPLE_REPLY_MAGIC, NbdHeaders::Simple | NbdHeaders::Structured) => {
+                let reply = NbdReply::Simple { error: cur.u32()?, cookie: cur.u64()? };
+                return Ok((reply, cur.at()));
+            }
+            (STRUCTURED_REPLY_MAGIC, NbdHeaders::Structured) => {}
+            (EXTENDED_REPLY_MAGIC, NbdHeaders::Extended) => {}
+            _ => return Err(cur.malformed(4, "a reply begins with its magic")),
+        }
+        let (flags, kind, cookie) = (cur.u16()?, cur.u16()?, cur.u64()?);
+        let (offset, len) = match headers {
+            NbdHeaders::Extended => {
+                let (offset, len) = (cur.u64()?, cur.u64()?);
+                let len = u32::try_from(len)
+                    .map_err(|_| ParseError::from(Malformed::new(24, "a payload has less than 4 GiB")))?;
+                (Some(offset), len)
+            }
+            _ => (None, cur.u32()?),
+        };
+        let chunk = match kind {
+            TYPE_NONE if len == 0 && flags & FLAG_DONE != 0 => NbdChunk::None,
+            TYPE_NONE => return Err(cur.malformed(0, "a chunk without content is the last and empty")),
+            TYPE_OFFSET_DATA if len < 9 => {
+                return Err(cur.malformed(0, "a content chunk has an offset and data"));
+            }
+            TYPE_OFFSET_DATA => NbdChunk::Data { offset: cur.u64()?, len: len - 8 },
+            TYPE_OFFSET_HOLE if len == HOLE_BYTES => NbdChunk::Hole(len),
+            TYPE_OFFSET_HOLE => return Err(cur.malformed(0, "a hole has 12 bytes")),
+            TYPE_BLOCK_STATUS => NbdChunk::BlockStatus { wide: false, len },
+            TYPE_BLOCK_STATUS_EXT => NbdChunk::BlockStatus { wide: true, len },
+            TYPE_ERROR => NbdChunk::Error { offset: Some(false), len },
+            TYPE_ERROR_OFFSET => NbdChunk::Error { offset: Some(true), len },
+            kind if kind & TYPE_ERROR_BIT != 0 => NbdChunk::Error { offset: None, len },
+            kind => NbdChunk::Other(kind, len),
+        };
+        Ok((NbdReply::Chunk { done: flags & FLAG_DONE != 0, cookie, offset, chunk }, cur.at()))
+    }
+
+    /// As a server sends it, without what follows the header. A chunk's request began at its `offset`.
+    ///
+    /// # Panics
+    /// When a chunk is sent with simple headers, or a simple reply with extended ones.
+    #[inline]
+    pub fn encode(&self, headers: NbdHeaders) -> NbdHeaderBytes {
+        let out = NbdHeaderBytes::new();
+        let (done, cookie, offset, chunk) = match *self {
+            NbdReply::Simple { error, cookie } => {
+                assert!(headers != NbdHeaders::Extended, "all replies are extended");
+                return out
+                    .put(&SIMPLE_REPLY_MAGIC.to_be_bytes())
+                    .put(&error.to_be_bytes())
+                    .put(&cookie.to_be_bytes());
+            }
+            NbdReply::Chunk { done, cookie, offset, chunk } => (done, cookie, offset, chunk),
+        };
+        assert!(headers != NbdHeaders::Simple, "chunks were agreed upon");
+        let (kind, len) = match chunk {
+            NbdChunk::None => (TYPE_NONE, 0),
+            NbdChunk::Data { len, .. } => (TYPE_OFFSET_DATA, len + 8),
+            NbdChunk::Hole(len) => (TYPE_OFFSET_HOLE, len),
+            NbdChunk::BlockStatus { wide: false, len } => (TYPE_BLOCK_STATUS, len),
+            NbdChunk::BlockStatus { wide: true, len } => (TYPE_BLOCK_STATUS_EXT, len),
+            NbdChunk::Error { offset: Some(true), len } => (TYPE_ERROR_OFFSET, len),
+            NbdChunk::Error { len, .. } => (TYPE_ERROR, len),
+            NbdChunk::Other(kind, len) => (kind, len),
+        };
+        let extended = headers == NbdHeaders::Extended;
+        let magic = if extended { EXTENDED_REPLY_MAGIC } else { STRUCTURED_REPLY_MAGIC };
+        let out = out
+            .put(&magic.to_be_bytes())
+            .put(&u16::from(done).to_be_bytes())
+            .put(&kind.to_be_bytes())
+            .put(&cookie.to_be_bytes());
+        let out = match extended {
+            true => out.put(&offset.unwrap_or(0).to_be_bytes()).put(&u64::from(len).to_be_bytes()),
+            false => out.put(&len.to_be_bytes()),
+        };
+        match chunk {
+            NbdChunk::Data { offset, .. } => out.put(&offset.to_be_bytes()),
+            _ => out,
+        }
+    }
+}
+
+/// Bytes of a hole.
+pub const HOLE_BYTES: u32 = 12;
+/// Bytes of an error at most: number, length, message, offset.
+pub const ERROR_BYTES_MAX: u32 = 4 + 2 + STRING_BYTES_MAX as u32 + 8;
+
+/// Offset and length of a hole; the length is not zero.
+///
+/// # Errors
+/// It is cut short or empty.
+pub fn parse_hole(bytes: &[u8]) -> Result<(u64, u32), ParseError> {
+    let mut cur = Cursor::new(bytes);
+    match (cur.u64()?, cur.u32()?) {
+        (_, 0) => Err(cur.malformed(4, "a hole has a length")),
+        hole => Ok(hole),
+    }
+}
+
+/// What [`parse_hole`] reads.
+pub fn encode_hole(offset: u64, len: u32) -> Vec<u8> {
+    [offset.to_be_bytes().to_vec(), len.to_be_bytes().to_vec()].concat()
+}
+
+/// Number and message of an error; what follows the message is not looked at. The message is text, whatever was sent.
+///
+/// # Errors
+/// Lengths do not fit, or the number is zero.
+pub fn parse_error(bytes: &[u8]) -> Result<(u32, String), ParseError> {
+    let mut cur = Cursor::new(bytes);
+    let error = cur.u32()?;
+    if error == 0 {
+        return Err(cur.malformed(4, "an error has a number"));
+    }
+    let len = usize::from(cur.u16()?);
+    if len > STRING_BYTES_MAX {
+        return Err(cur.malformed(2, "a string has at most 4096 bytes"));
+    }
+    let text = String::from_utf8_lossy(cur.take(len)?);
+    Ok((error, text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect()))
+}
+
+/// What [`parse_error`] reads.
+pub fn encode_error(error: u32, message: &str) -> Vec<u8> {
+    let len = (message.len() as u16).to_be_bytes();
+    [&error.to_be_bytes()[..], &len, message.as_bytes()].concat()
+}
+
+/// A metadata context's number, and its extents: length and state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NbdExtents {
+    /// Of the context.
+    pub context: u32,
+    /// Length in bytes, not zero, and flags of each.
+    pub extents: Vec<(u64, u64)>,
+}
+
+/// Reads the extents of a chunk.
+///
+/// # Errors
+/// Lengths do not fit, or there is none.
+pub fn parse_block_status(bytes: &[u8], wide: bool) -> Result<NbdExtents, ParseError> {
+    let mut cur = Cursor::new(bytes);
+    let context = cur.u32()?;
+    let each = if wide { 16 } else { 8 };
+    if wide && u64::from(cur.u32()?) * 16 != cur.rest().len() as u64 {
+        return Err(cur.malformed(4, "as many extents as it says"));
+    }
+    if cur.rest().is_empty() || !cur.rest().len().is_multiple_of(each) {
+        return Err(cur.malformed(0, "whole extents, and at least one"));
+    }
+    let mut extents = Vec::with_capacity(cur.rest().len() / each);
+    while !cur.rest().is_empty() {
+        let extent = if wide { (cur.u64()?, cur.u64()?) } else { (cur.u32()?.into(), cur.u32()?.into()) };
+        if extent.0 == 0 {
+            return Err(cur.malformed(each, "an extent has a length"));
+        }
+        extents.push(extent);
+    }
+    Ok(NbdExtents { context, extents })
+}
+
+/// What [`parse_block_status`] reads. Lengths that do not fit are cut.
+pub fn encode_block_status(status: &NbdExtents, wide: bool) -> Vec<u8> {
+    let mut bytes = status.context.to_be_bytes().to_vec();
+    if wide {
+        bytes.extend((status.extents.len() as u32).to_be_bytes());
+    }
+    for &(len, flags) in &status.extents {
+        if wide {
+            bytes.extend(len.to_be_bytes());
+            bytes.extend(flags.to_be_bytes());
+        } else {
+            bytes.extend(u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes());
+            bytes.extend((flags as u32).to_be_bytes());
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STYLES: [NbdHeaders; 3] = [NbdHeaders::Simple, NbdHeaders::Structured, NbdHeaders::Extended];
+
+    /// Requests are read as they were written, and nothing shorter passes for one.
+    #[test]
+    fn requests() {
+        for headers in STYLES {
+            for code in 0..9 {
+                let command = NbdCommand::from_wire(code);
+                let request = NbdRequest { flags: 1, command, cookie: 7 << 40, offset: 1 << 50, len: 4096 };
+                let bytes = request.encode(headers);
+                let payload = if command == NbdCommand::Write { 4096 } else { 0 };
+                assert_eq!(NbdRequest::parse(&bytes, headers), Ok((request, bytes.len(), payload)));
+                for end in 0..bytes.len() {
+                    let cut = NbdRequest::parse(&bytes[..end], headers);
+                    assert!(matches!(cut, Err(ParseError::Incomplete(_))), "cut at {end}: {cut:?}");
+                }
+            }
+        }
+        assert!(NbdRequest::parse(&[0; 40], NbdHeaders::Simple).is_err());
+    }
+
+    /// Replies likewise, each in the styles that have it.
+    #[test]
+    fn replies() {
+        let chunks = [
+            NbdChunk::None,
+            NbdChunk::Data { offset: 1 << 41, len: 65536 },
+            NbdChunk::Hole(12),
+            NbdChunk::BlockStatus { wide: false, len: 12 },
+            NbdChunk::BlockStatus { wide: true, len: 24 },
+            NbdChunk::Error { offset: Some(false), len: 6 },
+            NbdChunk::Error { offset: Some(true), len: 14 },
+            NbdChunk::Other(9, 3),
+        ];
+        let mut all = vec![(NbdReply::Simple { error: 5, cookie: 9 }, NbdHeaders::Simple)];
+        for chunk in chunks {
+            let reply = |offset| NbdReply::Chunk { done: true, cookie: 9, offset, chunk };
+            all.push((reply(None), NbdHeaders::Structured));
+            all.push((reply(Some(512)), NbdHeaders::Extended));
+        }
+        for (reply, headers) in all {
+            let bytes = reply.encode(headers);
+            assert_eq!(NbdReply::parse(&bytes, headers), Ok((reply, bytes.len())));
+            for end in 0..bytes.len() {
+                let cut = NbdReply::parse(&bytes[..end], headers);
+                assert!(matches!(cut, Err(ParseError::Incomplete(_))), "cut at {end}: {cut:?}");
+            }
+        }
+    }
+
+    /// Payloads are read as they were written; what is forbidden is malformed.
+    #[test]
+    fn payloads() {
+        assert_eq!(parse_hole(&encode_hole(512, 4096)), Ok((512, 4096)));
+        assert!(parse_hole(&encode_hole(512, 0)).is_err());
+        assert_eq!(parse_error(&encode_error(5, "bad\nsector")), Ok((5, "bad sector".to_string())));
+        assert!(parse_error(&encode_error(0, "")).is_err());
+        assert!(matches!(parse_error(&[0, 0, 0, 5, 0, 9, b'x']), Err(ParseError::Incomplete(_))));
+        for wide in [false, true] {
+            let status = NbdExtents { context: 3, extents: vec![(4096, 0), (1 << 20, 3)] };
+            let bytes = encode_block_status(&status, wide);
+            assert_eq!(parse_block_status(&bytes, wide), Ok(status));
+            for end in 0..bytes.len() {
+                let cut = parse_block_status(&bytes[..end], wide);
+                assert!(cut.is_err() || cut.unwrap().extents.len() == 1, "cut at {end}");
+            }
+        }
+        assert!(parse_block_status(&[0; 12], false).is_err());
+    }
+
+    /// Chunks that contradict themselves, and another style's headers.
+    #[test]
+    fn malformed() {
+        let structured = |kind: u16, flags: u16, len: u32| {
+            let mut bytes = STRUCTURED_REPLY_MAGIC.to_be_bytes().to_vec();
+            bytes.extend(flags.to_be_bytes());
+            bytes.extend(kind.to_be_bytes());
+            bytes.extend([0; 8]);
+            bytes.extend(len.to_be_bytes());
+            bytes.extend([0; 8]);
+            NbdReply::parse(&bytes, NbdHeaders::Structured)
+        };
+        for (kind, flags, len) in [(0, 0, 0), (0, 1, 4), (1, 1, 8), (2, 1, 11)] {
+            assert!(matches!(structured(kind, flags, len), Err(ParseError::Malformed(_))), "{kind}");
+        }
+        let simple = NbdReply::Simple { error: 0, cookie: 1 }.encode(NbdHeaders::Simple);
+        assert!(NbdReply::parse(&simple, NbdHeaders::Extended).is_err());
+        assert!(NbdReply::parse(&simple, NbdHeaders::Structured).is_ok());
+    }
+}

@@ -1,0 +1,59 @@
+//! `brunt bench hosts`: its arguments. What is measured is in `brunt_bench::HostsBench`.
+
+use crate::cli::{Done, Output};
+use crate::commands::Subcommand;
+
+/// Hosts with clocks of their own: what is known of their clocks, when they start, what agents cost
+///
+/// Hosts are network namespaces of this machine, each behind its own link; as root, every second one is reached through
+/// Debian's sshd, the others by TLS. Clocks are shifted by up to half a second, so the true offsets are known. Starts are
+/// compared with those of bare processes that sleep until the same time, in turns.
+#[derive(clap::Args)]
+pub struct HostsArgs {
+    /// Estimates of clocks, all hosts together, over each kind of link; 0 leaves them out
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    estimates: u32,
+    /// Starts of each side; 0 leaves them out
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    rounds: u32,
+    /// Numbers of agents whose cost to the controller is measured; 0 leaves it out
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32, 64], value_parser = clap::value_parser!(u16).range(0..=200))]
+    agents: Vec<u16>,
+    /// Duration of each run with many agents in seconds
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Seed of the clocks' shifts
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Sleep until this time of CLOCK_MONOTONIC and print when this process woke up: a bare process of the comparison.
+    #[arg(long, hide = true, value_name = "NS")]
+    sleep_until: Option<u64>,
+}
+
+impl Subcommand for HostsArgs {
+    const NAME: &'static str = "hosts";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt bench hosts", "everything, in about four minutes"),
+        ("brunt bench hosts --rounds 0 --agents 0", "only how well clocks are known"),
+        (
+            "brunt bench hosts --estimates 0 --rounds 0 --agents 1,64",
+            "only what 64 agents cost the controller",
+        ),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        if let Some(at) = self.sleep_until {
+            output.line(brunt_bench::sleep_until(at)?);
+            return Ok(());
+        }
+        crate::lab::on_stage()?;
+        let settings = brunt_bench::HostsBench {
+            estimates: self.estimates,
+            rounds: self.rounds,
+            agents: self.agents.into_iter().filter(|agents| *agents > 0).collect(),
+            seconds: self.seconds,
+            seed: self.seed,
+        };
+        Ok(settings.run(output)?)
+    }
+}

@@ -1,0 +1,345 @@
+//! `brunt bridge IN OUT`: this machine in the wire between a client and its storage, where nothing of ours can run on
+//! either.
+//!
+//! The rule: what was forwarded, what was not and why, and what passing added stands in one report, however it ends.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use brunt_capture::trace::pcap::PcapSummary;
+use brunt_core::units::parse_duration;
+use brunt_core::{Histogram, Nanos};
+use brunt_host::{BegunCapture, BridgeCapture};
+use brunt_lab::link::{BridgeConfig, BridgeEnd, WireBridge};
+use brunt_result::link::{LinkCounts, LinkReport, SettingForm};
+use brunt_study::experiment::LinkOptions;
+use serde_json::{Value, json};
+
+use super::Subcommand;
+use crate::cli::{Done, Failure, Output};
+
+/// How often to look whether it is over.
+const LOOK: Duration = Duration::from_millis(50);
+/// The busiest stretch of so long is told.
+const STRETCH: Duration = Duration::from_secs(1);
+
+/// Forward between two network interfaces, and impair what passes
+///
+/// Puts this machine in the wire, between a client and storage that run nothing of Brunt's: every Ethernet frame
+/// that comes in at IN goes out at OUT and the other way round, whatever is in it. Without settings frames pass
+/// untouched; with them, packets are delayed, lost, reordered, corrupted or limited in rate as on a lab's links.
+/// Ctrl-C, SIGTERM or SIGHUP ends it with a report. Needs root, or CAP_NET_RAW and CAP_NET_ADMIN.
+#[derive(clap::Args)]
+pub struct Bridge {
+    /// Interface towards one side, such as eth0
+    #[arg(value_name = "IN")]
+    first: String,
+    /// Interface towards the other side
+    #[arg(value_name = "OUT")]
+    second: String,
+    /// Sets what happens to packets, in both directions: a key of a lab's link and its value, such as delay=20ms,
+    /// loss=0.01, rate=100Mb/s, preset=four-sites
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Sets the same from OUT to IN only, over what --set says
+    #[arg(long, value_name = "KEY=VALUE")]
+    back: Vec<String>,
+    /// Seed of chance: the same seed loses the same packets, counted from the start
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Saves the packets of both sides to this file as they come in, before anything happens to them: pcapng with both
+    /// interfaces if its name ends in .pcapng, otherwise pcap
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+    /// Ends it after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    lasts: Option<Duration>,
+}
+
+impl Subcommand for Bridge {
+    const NAME: &'static str = "bridge";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt bridge eth0 eth1", "pass everything between two interfaces, and say what that adds"),
+        (
+            "brunt bridge eth0 eth1 --set delay=10ms --set loss=0.001 --back rate=100Mb/s",
+            "put a long way, some loss and a slow way back into the wire",
+        ),
+        ("brunt bridge eth0 eth1 --capture wire.pcapng --for 10m", "record what passes for ten minutes"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        let options = LinkOptions::parse(&self.set, &self.back).map_err(|error| {
+            Failure::usage(error).advise("docs/experiments.md lists them under lab.links")
+        })?;
+        let said = options.said();
+        let names = [self.first.clone(), self.second.clone()];
+        let file = self.capture.as_deref().map(|path| record(path, &names, output)).transpose()?;
+        let (recording, watcher) = file.unzip();
+        let config =
+            BridgeConfig { interfaces: names.clone(), settings: options.settings, seed: self.seed, watcher };
+        let started = WireBridge::start(config).map_err(|error| {
+            let advice = error.advice();
+            Failure::usage(error).advise(advice)
+        });
+        let bridge = match started {
+            Ok(bridge) => bridge,
+            Err(failure) => {
+                // A capture of nothing is of no use.
+                self.capture.iter().for_each(|path| drop(std::fs::remove_file(path)));
+                return Err(failure);
+            }
+        };
+        bridge.notes().iter().for_each(|note| output.note(note));
+        output.note(format_args!("bridging {} and {}; Ctrl-C ends it with a report", names[0], names[1]));
+        let watched = watch(bridge, self.lasts, output);
+        let recorded = recording.map(|recording| end_record(recording, output));
+        let failed = watched.end.error.as_ref().map(|error| {
+            Failure::failed(format!("an interface is gone: {error}"))
+                .advise("see `ip -br link`, and start the bridge again")
+        });
+        let report = BridgeReport { names, said, watched };
+        report.lines().iter().for_each(|line| output.line(line));
+        let mut object = report.object();
+        let trouble = recorded.and_then(|(summary, failure)| {
+            object["capture"] = serde_json::to_value(summary).unwrap_or_default();
+            failure
+        });
+        output.object(&object);
+        match failed.or(trouble) {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Begins the file, and what sees the packets for it.
+fn record(path: &Path, interfaces: &[String; 2], output: &Output) -> Result<BegunCapture, Failure> {
+    let tell = output.clone();
+    let tell = std::sync::Arc::new(move |what: &str| tell.note(what));
+    BridgeCapture::start(path, interfaces, tell).map_err(|error| {
+        Failure::usage(format!("{}: {error}", path.display())).advise("choose another file with --capture")
+    })
+}
+
+/// Ends the file, and says what is in it.
+fn end_record(capture: BridgeCapture, output: &Output) -> (PcapSummary, Option<Failure>) {
+    let path = capture.path().display().to_string();
+    let (summary, error) = capture.finish();
+    output.note(format_args!("{path}: {} packets, {} bytes", summary.packets, summary.bytes));
+    if summary.packets_lost > 0 {
+        output.note(format_args!(
+            "{} packets are missing from {path}: the disk was full or too slow",
+            summary.packets_lost
+        ));
+    }
+    (summary, error.map(|error| Failure::failed(format!("{path}: {error}"))))
+}
+
+/// A bridge that has ended.
+struct Watched {
+    end: BridgeEnd,
+    lasted: Duration,
+    /// Bits a second of the busiest stretch, each way.
+    busiest: [f64; 2],
+}
+
+/// Until it is told to end, its time is over, or an interface is gone.
+fn watch(mut bridge: WireBridge, lasts: Option<Duration>, output: &Output) -> Watched {
+    let start = Instant::now();
+    let mut busiest = Busiest { since: start, seen: [0; 2], most: [0.0; 2] };
+    while !output.is_interrupted() && !bridge.has_ended() && lasts.is_none_or(|lasts| start.elapsed() < lasts)
+    {
+        std::thread::sleep(LOOK);
+        if busiest.since.elapsed() >= STRETCH {
+            busiest.look(&bridge.report());
+        }
+    }
+    let end = bridge.stop();
+    let lasted = start.elapsed();
+    busiest.look(&end.report);
+    Watched { end, lasted, busiest: busiest.most }
+}
+
+/// Looks for the busiest stretch.
+struct Busiest {
+    since: Instant,
+    seen: [u64; 2],
+    /// Bits a second.
+    most: [f64; 2],
+}
+
+impl Busiest {
+    fn look(&mut self, report: &LinkReport) {
+        let now = Instant::now();
+        // What came in less than a stretch came in that stretch.
+        let time = now.duration_since(self.since).max(STRETCH);
+        let bytes = [report.there.bytes, report.back.bytes];
+        for ((most, bytes), seen) in self.most.iter_mut().zip(bytes).zip(self.seen) {
+            *most = most.max((bytes - seen) as f64 * 8.0 / time.as_secs_f64());
+        }
+        (self.since, self.seen) = (now, bytes);
+    }
+}
+
+/// What is told at the end.
+struct BridgeReport {
+    names: [String; 2],
+    /// What was set, each way.
+    said: [String; 2],
+    watched: Watched,
+}
+
+/// One direction of it.
+struct Way<'a> {
+    name: String,
+    said: &'a str,
+    counts: &'a LinkCounts,
+    added: &'a Histogram,
+    left: u64,
+    ends_left: u64,
+    busiest: f64,
+    seconds: f64,
+}
+
+impl BridgeReport {
+    fn ways(&self) -> [Way<'_>; 2] {
+        let Watched { end, lasted, busiest } = &self.watched;
+        let counts = [&end.report.there, &end.report.back];
+        std::array::from_fn(|way| Way {
+            name: format!("{} to {}", self.names[way], self.names[1 - way]),
+            said: &self.said[way],
+            counts: counts[way],
+            added: &end.added[way],
+            left: end.left[way],
+            ends_left: end.ends_left[way],
+            busiest: busiest[way],
+            seconds: lasted.as_secs_f64(),
+        })
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let Watched { end, lasted, .. } = &self.watched;
+        let mut lines = vec![format!(
+            "bridged for {:.1} s; its thread was busy for {:.1} % of that",
+            lasted.as_secs_f64(),
+            end.report.busy * 100.0
+        )];
+        lines.extend(self.ways().iter().flat_map(Way::lines));
+        lines.push(
+            "added: from the kernel's time stamp of a frame's arrival to the end of the call that sent"
+                .into(),
+        );
+        lines.push(
+            "  it, less the delay that was set; network cards and their drivers are not included".into(),
+        );
+        lines.extend(
+            end.report.trouble_in(SettingForm::Option).iter().map(|doubt| format!("doubtful: {doubt}")),
+        );
+        lines
+    }
+
+    fn object(&self) -> Value {
+        let Watched { end, lasted, .. } = &self.watched;
+        let [there, back] = self.ways();
+        let doubts: Vec<String> =
+            end.report.trouble_in(SettingForm::Option).iter().map(ToString::to_string).collect();
+        json!({
+            "interfaces": self.names,
+            "seconds": lasted.as_secs_f64(),
+            "busy": end.report.busy,
+            "there": there.object(),
+            "back": back.object(),
+            "doubts": doubts,
+            "ended_by": end.error.as_ref().map(ToString::to_string),
+        })
+    }
+}
+
+impl Way<'_> {
+    fn lines(&self) -> Vec<String> {
+        let counts = self.counts;
+        let set = if self.said.is_empty() { "nothing set" } else { self.said };
+        let mut lines = vec![format!("{}: {set}", self.name)];
+        lines.push(format!(
+            "  came        {} packets, {} bytes; {} in the mean, {} in the busiest second",
+            counts.packets,
+            counts.bytes,
+            rate(counts.bytes as f64 * 8.0 / self.seconds),
+            rate(self.busiest)
+        ));
+        lines.push(format!("  sent        {} packets", counts.delivered));
+        let told = |what: &str, parts: &[(u64, &str)]| {
+            let parts = parts.iter().filter(|(count, _)| *count > 0);
+            let parts: Vec<String> = parts.map(|(count, why)| format!("{count} {why}")).collect();
+            (!parts.is_empty()).then(|| format!("  {what:<10}  {}", parts.join(", ")))
+        };
+        lines.extend(told(
+            "lost",
+            &[
+                (counts.lost, "by the loss that was set"),
+                (counts.queue_full, "in the full queue of the line"),
+            ],
+        ));
+        lines.extend(told(
+            "changed",
+            &[
+                (counts.corrupted, "corrupted"),
+                (counts.duplicated, "sent twice"),
+                (counts.held, "held back"),
+                (counts.ecn_marked, "marked (ECN)"),
+                (counts.ecn_not_capable, "not marked, as their sender knows no ECN"),
+                (counts.fins_held, "ends of connections held"),
+                (counts.tcp_untracked, "passed untouched: too many connections"),
+            ],
+        ));
+        lines.extend(told(
+            "lost unset",
+            &[
+                (
+                    counts.unmeant_no_buffer,
+                    "not read in time (receive buffer full), or not handed over by the kernel",
+                ),
+                (counts.unmeant_refused, "refused by the interface"),
+                (counts.unmeant_device, "unreadable (offloaded tunnels: switch the sender's offload off)"),
+                (self.left, "still under way at the end"),
+                (self.ends_left, "ends of connections still held at the end"),
+            ],
+        ));
+        let micros = |nanos: Option<Nanos>| nanos.map_or(0.0, |nanos| nanos.0 as f64 / 1e3);
+        if !self.added.is_empty() {
+            lines.push(format!(
+                "  added       p50 {:.1} us, p99 {:.1} us, max {:.1} us",
+                micros(self.added.percentile(50.0)),
+                micros(self.added.percentile(99.0)),
+                micros(self.added.max())
+            ));
+        }
+        lines
+    }
+
+    fn object(&self) -> Value {
+        let micros = |nanos: Option<Nanos>| nanos.map(|nanos| nanos.0 as f64 / 1e3);
+        json!({
+            "set": self.said,
+            "counts": self.counts,
+            "left": self.left,
+            "ends_left": self.ends_left,
+            "bits_per_second": self.counts.bytes as f64 * 8.0 / self.seconds,
+            "busiest_bits_per_second": self.busiest,
+            "added_frames": self.added.count(),
+            "added_mean_us": self.added.mean().map(|nanos| nanos / 1e3),
+            "added_p50_us": micros(self.added.percentile(50.0)),
+            "added_p99_us": micros(self.added.percentile(99.0)),
+            "added_max_us": micros(self.added.max()),
+        })
+    }
+}
+
+/// Bits a second, in words.
+fn rate(bits: f64) -> String {
+    match bits {
+        ..1e6 => format!("{:.1} kb/s", bits / 1e3),
+        1e6..1e9 => format!("{:.1} Mb/s", bits / 1e6),
+        _ => format!("{:.2} Gb/s", bits / 1e9),
+    }
+}

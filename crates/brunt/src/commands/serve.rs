@@ -1,0 +1,167 @@
+//! `brunt serve`: a page in a browser to compose experiments, run them, watch them and compare results. `brunt_web::api`
+//! answers; this file has what it needs of the command line: how an experiment is checked, and how it is run.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use brunt_load::replay::ReplayLoad;
+use brunt_study::experiment::FileError;
+use brunt_web::api::{CheckedExperiment, CheckedText, ServedSite, TextMistake, Workshop};
+use serde_json::json;
+
+use super::run_check::{Traces, check_closed};
+use super::{Subcommand, run};
+use crate::cli::{Done, Failure, Output, bind_for};
+use crate::live;
+
+/// What an experiment's text is called: its paths are relative to the folder that the server was started in.
+const FILE: &str = "experiment.toml";
+/// How often it is looked whether the server should end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Serve a page to compose, run, watch and compare experiments
+///
+/// Prints its address first. Whoever reaches it can watch; whatever starts or stops a run or reads results needs the token in
+/// the printed address. One experiment runs at a time, in a process of its own. Ctrl-C ends it with its report, then the
+/// server; a second Ctrl-C ends the server at once, and the run ends itself.
+#[derive(clap::Args)]
+pub struct Serve {
+    /// Address or port to listen at [default: this machine only, at a free port]
+    #[arg(default_value = live::DEFAULT, hide_default_value = true, value_parser = live::parse_only_address)]
+    address: SocketAddr,
+    /// Folder of results: each experiment gets a folder in it, and all that are there are listed
+    #[arg(long, value_name = "FOLDER", default_value = "results")]
+    results: PathBuf,
+    /// Only watch and compare: no experiment can be started
+    #[arg(long)]
+    no_start: bool,
+}
+
+impl Subcommand for Serve {
+    const NAME: &'static str = "serve";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt serve", "serve the page for this machine; open the address that it prints"),
+        ("brunt serve 8080 --results /srv/results", "at port 8080, with another folder of results"),
+        ("brunt serve --no-start", "only look through results"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        let failed = |error: io::Error| Failure::failed(format!("cannot serve the page: {error}"));
+        let listener = bind_for("the page", Some(self.address))?.expect("an address was given");
+        let address = listener.local_addr().map_err(failed)?;
+        let folder = self.results.display().to_string();
+        let site = ServedSite::start(listener, &self.results, !self.no_start, Program)
+            .map_err(|error| Failure::failed(format!("cannot serve results in {folder}: {error}")))?;
+        let url = format!("http://{address}/#token={}", site.token().text());
+        output.line(&url);
+        output.object(&json!({ "url": url, "address": address, "results": self.results }));
+        live::warn_of_others(address, output);
+        output.note(format_args!("results in {folder}; Ctrl-C ends the server"));
+        while !output.is_interrupted() {
+            std::thread::sleep(LOOK);
+        }
+        if let Some(id) = site.running() {
+            output.note(format_args!("run '{id}' ends with its report; Ctrl-C again does not wait for it"));
+        }
+        site.close();
+        Ok(())
+    }
+}
+
+/// This program, for the page.
+struct Program;
+
+impl Workshop for Program {
+    fn check(&self, text: &str) -> CheckedText {
+        let (experiment, text) = match run::whole(FILE, text.to_string()) {
+            Ok(found) => found,
+            Err(error) => return refused(in_text(&error)),
+        };
+        let plan = experiment.plan();
+        let mut notes = experiment.link_warnings();
+        match check_closed(&experiment, &plan, Traces::Leave) {
+            Ok(more) => notes.extend(more),
+            Err(failure) => {
+                let advice = failure.advice().map(str::to_string);
+                return refused(TextMistake {
+                    message: failure.what().into(),
+                    advice,
+                    ..TextMistake::default()
+                });
+            }
+        }
+        if plan.points.iter().any(|point| point.load.any().is::<ReplayLoad>()) {
+            notes.push("traces are read when the experiment starts".into());
+        }
+        let found = CheckedExperiment { experiment, plan, text };
+        CheckedText { notes, found: Some(found), ..CheckedText::default() }
+    }
+
+    fn command(&self, experiment: &Path, folder: &Path) -> io::Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("run").arg(experiment).arg("--out").arg(folder).args(["--served-as", FILE]);
+        Ok(command)
+    }
+}
+
+fn refused(error: TextMistake) -> CheckedText {
+    CheckedText { errors: vec![error], ..CheckedText::default() }
+}
+
+/// A mistake with its place in the text, or said of the file that the text includes.
+fn in_text(error: &FileError) -> TextMistake {
+    let advice = error.help_text().map(str::to_string);
+    if error.file() != FILE {
+        return TextMistake { message: error.one_line(), advice, ..TextMistake::default() };
+    }
+    let places = error.places();
+    TextMistake {
+        line: places.map(|[(line, _), _]| line),
+        column: places.map(|[(_, column), _]| column),
+        end_line: places.map(|[_, (line, _)]| line),
+        end_column: places.map(|[_, (_, column)]| column),
+        message: error.to_string(),
+        advice,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mistake stands where it was made, as an editor in a browser counts.
+    #[test]
+    fn mistakes_have_their_places() {
+        let check = |text: &str, place: Option<[usize; 4]>, message: &str| {
+            let found = Program.check(text);
+            assert!(found.found.is_none());
+            let [error] = &found.errors[..] else { panic!("{:?}", found.errors) };
+            let [a, b, c, d] = [error.line, error.column, error.end_line, error.end_column];
+            assert_eq!(a.zip(b).zip(c.zip(d)).map(|((a, b), (c, d))| [a, b, c, d]), place, "{error:?}");
+            assert!(error.message.contains(message), "{error:?}");
+        };
+        let head = "name = \"😀\"\n";
+        check(&format!("{head}repetitions = \"x\"\n"), Some([2, 15, 2, 18]), "");
+        // Two units for one character.
+        check("name = \"😀\" nothing", Some([1, 13, 1, 13]), "");
+        let rest = "[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\nblocks = [{ size = \"2MiB\" }]\nstop = { time = \"1s\" }\n";
+        check(&format!("{head}{rest}"), None, "a w");
+        check(
+            "include = \"/nothing/at/all.toml\"\nname = \"x\"\n",
+            Some([1, 11, 1, 33]),
+            "/nothing/at/all.toml",
+        );
+    }
+
+    #[test]
+    fn an_example_is_what_it_comes_to() {
+        let text =
+            "name = \"x\"\n[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
+        let found = Program.check(text);
+        assert!(found.errors.is_empty() && found.notes.is_empty(), "{found:?}");
+        assert_eq!(found.found.expect("it can be run").plan.runs.len(), 5);
+    }
+}

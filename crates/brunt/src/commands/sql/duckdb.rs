@@ -1,0 +1,145 @@
+//! DuckDB: the program, or else its Python module. Views over lists of parts, then the statement.
+
+use std::ffi::OsString;
+
+use serde_json::Value;
+
+use super::engine::{Answer, EngineError, PlanRead, SqlEngine, run};
+use super::lake::{Lake, LakeTable, plain};
+use super::python;
+
+/// The statements that make a view of each table.
+pub fn views(lake: &Lake) -> Vec<String> {
+    lake.tables.iter().map(view).collect()
+}
+
+fn view(table: &LakeTable) -> String {
+    let name = table.table.name;
+    if table.parts.is_empty() {
+        return format!("CREATE VIEW \"{name}\" AS {}", table.no_rows());
+    }
+    let nanos: String =
+        table.times().map(|name| format!(", epoch_ns(\"{name}\") AS \"{name}_ns\"")).collect();
+    let parts = table.parts.iter().map(|part| format!("'{}'", plain(part).replace('\'', "''")));
+    let parts = parts.collect::<Vec<_>>().join(", ");
+    format!("CREATE VIEW \"{name}\" AS SELECT *{nanos} FROM read_parquet([{parts}])")
+}
+
+/// Asks the program that BRUNT_DUCKDB names. Without one: the program `duckdb` if it reads nanoseconds, or the module,
+/// or else the program as it is.
+pub fn ask(lake: &Lake, statement: &str, explain: bool) -> Result<Answer, EngineError> {
+    let views = views(lake);
+    let asked =
+        if explain { format!("EXPLAIN (ANALYZE, FORMAT JSON) {statement}") } else { statement.into() };
+    let answer = match std::env::var_os("BRUNT_DUCKDB") {
+        Some(program) => ask_program(&program, &views, &asked)?.ok_or_else(|| {
+            let tried = format!("BRUNT_DUCKDB names {}, which is not there", program.to_string_lossy());
+            EngineError::Missing { engine: SqlEngine::Duckdb, tried }
+        }),
+        None => ask_any(&views, &asked, explain),
+    }?;
+    if !explain {
+        return Ok(answer);
+    }
+    let mut read = PlanRead::default();
+    answer.rows.iter().flat_map(|row| &row.0).for_each(|(name, value)| add(name, value, &mut read));
+    if read.bytes.is_none() {
+        let message =
+            format!("{} does not say how many bytes it read; version 1.5 does", answer.engine_name());
+        return Err(EngineError::Refused { engine: SqlEngine::Duckdb, message });
+    }
+    Ok(Answer { plan: Some(read), ..answer })
+}
+
+fn ask_any(views: &[String], asked: &str, explain: bool) -> Result<Answer, EngineError> {
+    let program = OsString::from(SqlEngine::Duckdb.name());
+    let version = run(&program, &["--version"], "")?;
+    let version = version.map(|ended| String::from_utf8_lossy(&ended.answer).into_owned());
+    if version.as_deref().is_some_and(reads_nanoseconds)
+        && let Some(answer) = ask_program(&program, views, asked)?
+    {
+        return Ok(answer);
+    }
+    match python::ask_duckdb(views, asked, explain) {
+        Err(missing @ EngineError::Missing { .. }) => {
+            // An older program is better than none.
+            ask_program(&program, views, asked)?.ok_or(missing)
+        }
+        answer => answer,
+    }
+}
+
+/// Whether a version, as `v1.5.6 (…)` or `2.0.0`, reads times as they are stored.
+pub fn reads_nanoseconds(version: &str) -> bool {
+    let major = version.trim_start_matches('v').split('.').next();
+    major.and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 2)
+}
+
+fn ask_program(program: &OsString, views: &[String], asked: &str) -> Result<Option<Answer>, EngineError> {
+    let mut script = String::from("SELECT version() AS version;\n");
+    views.iter().for_each(|view| script += &format!("{view};\n"));
+    script += asked;
+    script += "\n;\n";
+    // Nobody's own settings, and an end at the first mistake.
+    let options = ["-init", "/dev/null", "-batch", "-bail", "-jsonlines"];
+    let Some(ended) = run(program, &options, &script)? else { return Ok(None) };
+    match ended.status {
+        Some(0) => Answer::of(SqlEngine::Duckdb, &ended.answer).map(Some),
+        Some(_) => Err(EngineError::Refused { engine: SqlEngine::Duckdb, message: ended.message }),
+        None => {
+            let status = "by a signal".to_string();
+            Err(EngineError::Ended { engine: SqlEngine::Duckdb, status, message: ended.message })
+        }
+    }
+}
+
+/// Adds what a plan says was read. The program prints the plan as it is, the module in a row, as text; versions differ in
+/// where in the plan things stand.
+fn add(name: &str, value: &Value, read: &mut PlanRead) {
+    match value {
+        Value::String(text) if name == "analyzed_plan" => {
+            if let Ok(plan) = serde_json::from_str(text) {
+                add("", &plan, read);
+            }
+        }
+        // Numbers of a scan's extra information stand in texts.
+        Value::String(files) if name == "Total Files Read" => {
+            read.scans += 1;
+            read.parts += files.parse().unwrap_or(0);
+        }
+        Value::Number(bytes) if name == "total_bytes_read" => read.bytes = read.bytes.max(bytes.as_u64()),
+        Value::Array(values) => values.iter().for_each(|value| add("", value, read)),
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| add(name, value, read)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plans of both versions, in which the same stands elsewhere.
+    #[test]
+    fn plans() {
+        let scan = r#"[{"extra_info":{"Total Files Read":"3"}},{"extra_info":{},"children":[{"extra_info":{"Total Files Read":"2"}}]}]"#;
+        let of = |row: &str| {
+            let row: super::super::rows::AnswerRow = serde_json::from_str(row).unwrap();
+            let mut read = PlanRead::default();
+            row.0.iter().for_each(|(name, value)| add(name, value, &mut read));
+            (read.scans, read.parts, read.bytes)
+        };
+        assert_eq!(
+            of(&format!(r#"{{"total_bytes_read":77,"extra_info":{{}},"children":{scan}}}"#)),
+            (2, 5, Some(77))
+        );
+        let plan = format!(r#"{{"io":{{"total_bytes_read":78}},"operator":{scan}}}"#);
+        assert_eq!(of(&serde_json::json!({ "analyzed_plan": plan }).to_string()), (2, 5, Some(78)));
+        assert_eq!(of(r#"{"a":1}"#), (0, 0, None));
+    }
+
+    #[test]
+    fn versions() {
+        assert!(reads_nanoseconds("2.0.0") && reads_nanoseconds("v10.1"));
+        assert!(!reads_nanoseconds("v1.5.6 (Variegata) abc") && !reads_nanoseconds(""));
+    }
+}

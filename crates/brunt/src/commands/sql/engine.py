@@ -1,0 +1,114 @@
+"""Asks an engine one question for `brunt sql`.
+
+What to ask comes as JSON on standard input. On standard output come lines of JSON: the engine's version, then the rows.
+The exit status says why there is no answer; standard error says it in words.
+"""
+
+import json
+import logging
+import os
+import socket
+import sys
+import tempfile
+
+MISSING, REFUSED, UNREACHABLE = 10, 11, 12
+
+
+def fail(status, message):
+    print(message, file=sys.stderr)
+    sys.exit(status)
+
+
+def answer(row):
+    print(json.dumps(row, default=str))
+
+
+def ask_duckdb(request):
+    try:
+        import duckdb
+    except ImportError as error:
+        fail(MISSING, error)
+    connection = duckdb.connect()
+    try:
+        answer({"version": duckdb.__version__})
+        for view in request["views"]:
+            connection.execute(view)
+        if request["explain"]:
+            for name, plan in connection.execute(request["statement"]).fetchall():
+                answer({name: plan})
+            return
+        # Its own JSON: no value passes through a Python type that holds less.
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "rows.json")
+            quoted = path.replace("'", "''")
+            connection.execute(f"COPY (\n{request['statement']}\n) TO '{quoted}' (FORMAT json)")
+            with open(path) as rows:
+                sys.stdout.writelines(rows)
+    except duckdb.Error as error:
+        fail(REFUSED, error)
+
+
+def address(at):
+    """The server's host and port, and its address as the client wants it."""
+    remote = at if at.startswith("sc://") else f"sc://{at}"
+    host = remote[len("sc://") :].split("/")[0]
+    name, _, port = host.rpartition(":")
+    if not port.isdecimal():
+        name, port = host, "15002"
+    return name.strip("[]"), int(port), remote
+
+
+def nanos_of(session, part, column, unsupported):
+    """Expressions for a time of this column: in nanoseconds since 1970, and as a timestamp."""
+    quoted = f"`{column}`"
+    try:
+        kind = dict(session.read.parquet(part).dtypes)[column]
+    except unsupported:
+        # Sail computes with nanoseconds but has no type for them in an answer.
+        nanos = f"unix_timestamp({quoted}) * 1000000000 + CAST(date_format({quoted}, 'SSSSSSSSS') AS BIGINT)"
+        return nanos, f"CAST({quoted} AS TIMESTAMP)"
+    if kind != "bigint":
+        fail(REFUSED, f"the engine reads times as {kind}, which is not what they are stored as: nanoseconds")
+    return quoted, f"timestamp_micros({quoted} DIV 1000)"
+
+
+def ask_spark(request):
+    try:
+        from pyspark.errors import PySparkException, UnsupportedOperationException
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        fail(MISSING, error)
+    logging.disable(logging.CRITICAL)
+    host, port, remote = address(request["at"])
+    try:
+        # The client itself would try for minutes.
+        socket.create_connection((host, port), timeout=10).close()
+    except OSError as error:
+        fail(UNREACHABLE, f"{host}:{port}: {error}")
+    try:
+        session = SparkSession.builder.remote(remote).getOrCreate()
+        answer({"version": session.version})
+        # Spark gives times in nanoseconds as numbers, or not at all.
+        session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+        for table in request["tables"]:
+            name, parts = table["name"], table["parts"]
+            if not parts:
+                session.sql(table["no_rows"]).createOrReplaceTempView(name)
+                continue
+            columns = []
+            for column, is_time in table["columns"]:
+                if is_time:
+                    nanos, time = nanos_of(session, parts[0], column, UnsupportedOperationException)
+                    columns += [f"{time} AS `{column}`", f"{nanos} AS `{column}_ns`"]
+                else:
+                    columns.append(f"`{column}`")
+            session.read.parquet(*parts).createOrReplaceTempView(f"stored_{name}")
+            session.sql(f"SELECT {', '.join(columns)} FROM stored_{name}").createOrReplaceTempView(name)
+        for row in session.sql(request["statement"]).collect():
+            answer(row.asDict(recursive=True))
+    except PySparkException as error:
+        fail(REFUSED, str(error).split("\n\nJVM stacktrace")[0])
+
+
+{"duckdb": ask_duckdb, "spark": ask_spark}[sys.argv[1]](json.load(sys.stdin))

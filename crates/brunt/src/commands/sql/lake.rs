@@ -1,0 +1,170 @@
+//! The tables that a statement names, with their parts in a folder. The one rule: an engine is only given parts that
+//! this program could read itself: of its version, with its columns, and with a whole footer.
+
+use std::path::{Path, PathBuf};
+
+use brunt_capture::trace::{ReplayError, is_trace, notes, tables};
+use brunt_lake::reader::{parts, sound_parts};
+use brunt_lake::{ColumnKind, LakeError, Table};
+use brunt_result::tables::TABLES;
+
+use crate::cli::Failure;
+
+/// Why a folder cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// Nothing that has tables.
+    #[error("{0} contains neither a trace nor results")]
+    Neither(String),
+    /// Results, and the question is one to a trace.
+    #[error("{0} contains results, and this analysis is of traces")]
+    NoTrace(String),
+    /// The trace is another version's, or several.
+    #[error(transparent)]
+    Trace(#[from] ReplayError),
+    /// A table cannot be read.
+    #[error(transparent)]
+    Lake(#[from] LakeError),
+}
+
+impl FolderError {
+    /// With what to do about it.
+    pub fn into_failure(self) -> Failure {
+        let advice = match &self {
+            FolderError::Neither(_) => Some("`brunt capture --out` writes a trace, `brunt run` results"),
+            FolderError::NoTrace(_) => Some("give a SELECT statement; docs/results.md describes the tables"),
+            FolderError::Lake(LakeError::Malformed { .. }) => {
+                Some("read it with the build of Brunt that wrote it: version 4 of traces is still a draft")
+            }
+            FolderError::Trace(_) | FolderError::Lake(_) => None,
+        };
+        let failure = Failure::usage(self);
+        advice.into_iter().fold(failure, Failure::advise)
+    }
+}
+
+/// A table that a statement names.
+pub struct LakeTable {
+    /// What it is.
+    pub table: &'static Table,
+    /// Its parts, as absolute paths.
+    pub parts: Vec<PathBuf>,
+    /// The sum of their sizes.
+    pub bytes: u64,
+}
+
+impl LakeTable {
+    /// Names of its columns of times.
+    pub fn times(&self) -> impl Iterator<Item = &'static str> {
+        let columns = self.table.columns.iter();
+        columns.filter(|column| column.kind == ColumnKind::Time).map(|column| column.name)
+    }
+
+    /// A statement with its columns and no rows, which all engines understand.
+    pub fn no_rows(&self) -> String {
+        let columns = self.table.columns.iter().map(|column| {
+            let kind = match column.kind {
+                ColumnKind::Int => "BIGINT",
+                ColumnKind::Time => "TIMESTAMP",
+                ColumnKind::Float => "DOUBLE",
+                ColumnKind::Bool => "BOOLEAN",
+                ColumnKind::Text => "STRING",
+            };
+            format!("CAST(NULL AS {kind}) AS {}", column.name)
+        });
+        let nanos = self.times().map(|name| format!("CAST(NULL AS BIGINT) AS {name}_ns"));
+        format!("SELECT {} WHERE 1 = 0", columns.chain(nanos).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// What is asked.
+pub struct Lake {
+    /// The tables that the statement names.
+    pub tables: Vec<LakeTable>,
+    /// What is not as it should be.
+    pub notes: Vec<String>,
+}
+
+impl Lake {
+    /// The tables of `folder` that `statement` names.
+    pub fn open(folder: &Path, statement: &str, is_of_traces: bool) -> Result<Lake, FolderError> {
+        let mut damaged = Vec::new();
+        let tables = if is_trace(folder) {
+            damaged = notes(folder)?.damaged;
+            tables::all()
+        } else if has_results(folder)? {
+            if is_of_traces {
+                return Err(FolderError::NoTrace(folder.display().to_string()));
+            }
+            TABLES.to_vec()
+        } else {
+            return Err(FolderError::Neither(folder.display().to_string()));
+        };
+        let folder = folder.canonicalize().map_err(|source| LakeError::Io { path: folder.into(), source })?;
+        let mut lake = Lake { tables: Vec::new(), notes: Vec::new() };
+        for table in tables.into_iter().filter(|table| names(statement, table.name)) {
+            let (files, unsound) = sound_parts(&folder, table)?;
+            damaged.extend(unsound);
+            let parts: Vec<PathBuf> = files.into_iter().map(|file| file.path).collect();
+            let bytes = parts.iter().filter_map(|part| part.metadata().ok()).map(|about| about.len()).sum();
+            lake.tables.push(LakeTable { table, parts, bytes });
+        }
+        lake.notes = damaged.iter().map(|error| format!("left out: {error}")).collect();
+        Ok(lake)
+    }
+
+    /// Parts of all tables.
+    pub fn parts(&self) -> usize {
+        self.tables.iter().map(|table| table.parts.len()).sum()
+    }
+
+    /// Their bytes.
+    pub fn bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.bytes).sum()
+    }
+}
+
+fn has_results(folder: &Path) -> Result<bool, LakeError> {
+    for table in TABLES {
+        if !parts(folder, table)?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a statement has this name in it, wherever: a table too many costs nothing but its footers.
+fn names(statement: &str, name: &str) -> bool {
+    let words = statement.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.into_iter().any(|word| word.eq_ignore_ascii_case(name))
+}
+
+/// A path in which no engine sees a pattern: in brackets, each of its signs means itself.
+pub fn plain(path: &Path) -> String {
+    let mut plain = String::new();
+    for sign in path.to_string_lossy().chars() {
+        match sign {
+            '*' | '?' | '[' | '{' => plain.extend(['[', sign, ']']),
+            sign => plain.push(sign),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name is a whole word, in any case.
+    #[test]
+    fn tables_are_found_by_their_names() {
+        let statement = "WITH a AS (SELECT * FROM Operations) SELECT x.flow FROM a, rpc_calls AS x";
+        assert!(names(statement, "operations") && names(statement, "rpc_calls"));
+        assert!(!names(statement, "flows") && !names(statement, "calls"));
+    }
+
+    #[test]
+    fn paths_hold_no_patterns() {
+        assert_eq!(plain(Path::new("/a/x[1]*.parquet")), "/a/x[[]1][*].parquet");
+    }
+}

@@ -1,0 +1,168 @@
+//! The NBD face of `brunt target`: its LUNs as exports, for clients that speak NBD instead of iSCSI. Started and ended
+//! with the target. The one rule: an export is the very backend of a LUN, so both faces see the same data; what SCSI
+//! keeps above it (reservations, access states) does not reach NBD.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use brunt_block::reception::{ReceptionDoor, ReceptionListener};
+use brunt_core::units::format_size;
+use brunt_store::nbd::server::tls::NbdServerTls;
+use brunt_store::nbd::server::{NbdServed, NbdServer, NbdServerStats};
+use serde_json::{Value, json};
+
+use super::build;
+use super::live::Live;
+use crate::cli::{Failure, Output};
+
+/// The port that IANA gave NBD.
+const PORT: u16 = 10809;
+
+/// Whether NBD clients have to use TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum NbdTlsMode {
+    /// Clients without TLS are refused.
+    Require,
+    /// Clients without TLS are served as well.
+    On,
+}
+
+/// The flags of `brunt target` for NBD.
+#[derive(Debug, clap::Args)]
+pub struct NbdFlags {
+    /// Serve the LUNs over NBD as well, at this address (port 0 picks a free port) or Unix socket: export 0 is LUN 0 and
+    /// the default. Without --nbd-tls everyone who reaches it may read and write.
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
+    nbd: Option<String>,
+
+    /// Serve NBD through TLS 1.3, with server-cert.pem and server-key.pem of this folder (laid out as for nbdkit and
+    /// QEMU).
+    #[arg(long, value_name = "FOLDER", requires = "nbd")]
+    nbd_tls: Option<PathBuf>,
+
+    /// With --nbd-tls: refuse NBD clients without TLS (require), or serve them as well (on).
+    #[arg(long, value_enum, default_value = "require", value_name = "MODE", requires = "nbd_tls")]
+    nbd_tls_mode: NbdTlsMode,
+
+    /// With --nbd-tls: refuse TLS clients that do not show a certificate signed by an authority of the folder's
+    /// ca-cert.pem.
+    #[arg(long, requires = "nbd_tls")]
+    nbd_tls_verify_peer: bool,
+}
+
+/// Where the NBD clients come in, how the place is written, and what encrypts it.
+pub struct NbdDoor {
+    door: ReceptionDoor,
+    url: String,
+    tls: Option<NbdServerTls>,
+}
+
+impl NbdFlags {
+    /// Reads the certificates and listens where `--nbd` says.
+    ///
+    /// # Errors
+    /// A certificate cannot be used; there is no such address, or it is taken.
+    pub fn listen(&self) -> Result<Option<NbdDoor>, Failure> {
+        let Some(text) = &self.nbd else { return Ok(None) };
+        let required = self.nbd_tls_mode == NbdTlsMode::Require;
+        let read = |folder: &PathBuf| NbdServerTls::read(folder, required, self.nbd_tls_verify_peer);
+        let tls = self.nbd_tls.as_ref().map(read).transpose().map_err(|error| {
+            Failure::failed(format!("--nbd-tls: {error}")).advise(
+                "name a folder with server-cert.pem and server-key.pem, and ca-cert.pem for --nbd-tls-verify-peer",
+            )
+        })?;
+        let mut door = listen(text)?;
+        if required && tls.is_some() {
+            door.url = door.url.replacen("nbd", "nbds", 1);
+        }
+        Ok(Some(NbdDoor { tls, ..door }))
+    }
+}
+
+/// Listens where `--nbd` says: an address, or `unix:PATH`.
+///
+/// # Errors
+/// It is none, or taken.
+fn listen(text: &str) -> Result<NbdDoor, Failure> {
+    let failed = |error: std::io::Error, advice: &str| {
+        Failure::failed(format!("--nbd: cannot listen on {text}: {error}")).advise(advice)
+    };
+    if let Some(path) = text.strip_prefix("unix:") {
+        let advice = "name a path that does not exist, in a folder that does";
+        let door = ReceptionDoor::unix(PathBuf::from(path)).map_err(|error| failed(error, advice))?;
+        return Ok(NbdDoor { door, url: format!("nbd+unix:///?socket={path}"), tls: None });
+    }
+    let advice = "write ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:0, or unix:PATH";
+    let address = build::address(text, PORT).map_err(|failure| failure.prefixed("--nbd ").advise(advice))?;
+    let advice = "choose another address; port 0 picks a free one";
+    let door = ReceptionDoor::tcp(address).map_err(|error| failed(error, advice))?;
+    let bound = door.address().ok().flatten().unwrap_or(address);
+    Ok(NbdDoor { door, url: format!("nbd://{bound}/"), tls: None })
+}
+
+/// Serves all LUNs of a target, also those that come later, and says where.
+///
+/// # Errors
+/// The kernel's.
+pub fn serve(door: NbdDoor, live: &Arc<Live>, output: &Output) -> Result<NbdServer, Failure> {
+    let catalog = Arc::clone(live);
+    let heard = output.clone();
+    let server = NbdServer::start(
+        door.door,
+        Arc::new(move || exports(&catalog)),
+        door.tls,
+        brunt_block::socket::SocketOptions::default(),
+        ReceptionListener::new(move |what| heard.note(format_args!("NBD {what}"))),
+    )
+    .map_err(|error| Failure::failed(format!("--nbd: {error}")))?;
+    match output.is_json() {
+        true => output.note(format!("listening on {}", door.url)),
+        false => output.line(&door.url),
+    }
+    Ok(server)
+}
+
+/// The LUNs that there are now: by their number, or by target and number where there are several targets.
+fn exports(live: &Live) -> Vec<NbdServed> {
+    let targets = live.server.targets();
+    let mut exports = Vec::new();
+    for target in &targets {
+        for (lun, unit) in target.luns.units() {
+            let name = match targets.len() {
+                1 => lun.to_string(),
+                _ => format!("{}/{lun}", target.name),
+            };
+            exports.push(NbdServed {
+                name,
+                description: format!("LUN {lun} of {}: {}", target.name, unit.backend().info().name),
+                backend: Arc::clone(unit.backend()),
+                read_only: unit.options().read_only,
+            });
+        }
+    }
+    exports
+}
+
+/// What it did, in a line and as an object.
+pub fn summary(stats: &NbdServerStats) -> (String, Value) {
+    let line = format!(
+        "NBD: {} connections, {} requests, {} read, {} written; {} errors, {} refused and {} broken connections",
+        stats.connections,
+        stats.requests,
+        format_size(stats.sent_bytes),
+        format_size(stats.received_bytes),
+        stats.errors,
+        stats.refused,
+        stats.broken,
+    );
+    let object = json!({
+        "connections": stats.connections,
+        "requests": stats.requests,
+        "errors": stats.errors,
+        "data_in_bytes": stats.sent_bytes,
+        "data_out_bytes": stats.received_bytes,
+        "refused_connections": stats.refused,
+        "broken_connections": stats.broken,
+    });
+    (line, object)
+}

@@ -1,0 +1,421 @@
+//! What the live page shows, on a terminal, as high as that is: made of the page's own frames, so that the figures are the
+//! same. A pure function of the frames, the progress and the terminal's size.
+//!
+//! The rule: what does not fit is left out from the least important on, and no line is as wide as the terminal.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use brunt_core::Nanos;
+use brunt_core::units::format_grouped;
+use brunt_web::live::{LiveFault, LiveFrame, LivePlan, LiveRun, LiveRunEnd, LiveSample, LiveStretch};
+
+use super::draw::{Line, Look, Paint, head, help, micros, row, troubles};
+use super::state::State;
+use crate::host_figures::host_figures;
+
+/// Stretches of the run: more than a terminal has columns.
+const STRETCHES_MAX: usize = 256;
+/// Runs that are over, lines of the log, hosts and faults that are remembered.
+const LISTED_MAX: usize = 64;
+/// Rows of the heat map at the most, and at the least; with less room there is none.
+const HEAT_ROWS: [usize; 2] = [12, 3];
+/// Columns before the heat map, in which its rows and those below it have their names.
+const LABEL: usize = 10;
+/// Kinds of operations that are shown.
+const KINDS_MAX: usize = 4;
+/// The latest faults, and the rows that hosts, runs and the log have if there is room.
+const FAULTS_SHOWN: usize = 2;
+const HOSTS_SHOWN: usize = 8;
+const RUNS_SHOWN: usize = 4;
+const NOTES_SHOWN: usize = 4;
+
+/// What the frames said.
+#[derive(Default)]
+pub struct Screen {
+    plan: LivePlan,
+    run: Option<LiveRun>,
+    stretches: VecDeque<LiveStretch>,
+    /// The latest of each host; figures of processes come by themselves.
+    samples: BTreeMap<(String, bool), LiveSample>,
+    faults: BTreeMap<u32, LiveFault>,
+    ended: VecDeque<LiveRunEnd>,
+    notes: VecDeque<String>,
+    /// Events that did not get this far.
+    missed: u64,
+}
+
+fn keep<T>(list: &mut VecDeque<T>, item: T, items_max: usize) {
+    if list.len() == items_max {
+        list.pop_front();
+    }
+    list.push_back(item);
+}
+
+impl Screen {
+    /// Takes a frame in.
+    pub fn take(&mut self, frame: &LiveFrame) {
+        match frame {
+            LiveFrame::Plan(plan) => self.plan = plan.clone(),
+            LiveFrame::RunBegins(run) => {
+                self.run = Some(run.clone());
+                self.stretches.clear();
+                self.faults.clear();
+            }
+            LiveFrame::RunStarts { .. } => self.stretches.clear(),
+            LiveFrame::Stretch(stretch) => keep(&mut self.stretches, stretch.clone(), STRETCHES_MAX),
+            LiveFrame::Sample(sample) => {
+                let key = sample.series();
+                if self.samples.len() < LISTED_MAX || self.samples.contains_key(&key) {
+                    self.samples.insert(key, sample.clone());
+                }
+            }
+            LiveFrame::Fault(fault) => {
+                if self.faults.len() < LISTED_MAX || self.faults.contains_key(&fault.index) {
+                    self.faults.insert(fault.index, fault.clone());
+                }
+            }
+            LiveFrame::RunEnds(run) => keep(&mut self.ended, run.clone(), LISTED_MAX),
+            LiveFrame::Note { text, .. } => keep(&mut self.notes, text.clone(), LISTED_MAX),
+            LiveFrame::Missed { events } => self.missed = *events,
+            LiveFrame::Past(_) | LiveFrame::Now | LiveFrame::Lost { .. } | LiveFrame::Ends(_) => {}
+        }
+    }
+
+    /// All of it in at most so many lines.
+    pub fn draw(&self, state: &State, now: Nanos, look: &Look, rows: usize) -> Vec<String> {
+        let mut lines = head(state, now, look);
+        lines.extend(self.figures(look));
+        let mut trouble = troubles(state, look);
+        if self.missed > 0 {
+            trouble.put(&format!("   {} events not shown", self.missed));
+        }
+        lines.push(trouble);
+        // The help is the last line; the others get what is left, in the order of their importance.
+        let mut left = rows.saturating_sub(lines.len() + 1);
+        let mut parts = Vec::new();
+        let below = [
+            (self.faults_listed(look), FAULTS_SHOWN),
+            (self.hosts(look), HOSTS_SHOWN),
+            (self.runs(look), RUNS_SHOWN),
+            (self.log(look), NOTES_SHOWN),
+        ];
+        // The heat map gets its least before all others, and what nobody needs afterwards.
+        let [most, least] = HEAT_ROWS;
+        let has_heat = left >= least + 2 && self.stretches.iter().any(|stretch| !stretch.heat.is_empty());
+        let mut heat_rows = if has_heat { least } else { 0 };
+        left -= if has_heat { least + 2 } else { 0 };
+        for (mut part, shown) in below {
+            let keep = shown.min(left).min(part.len());
+            // The newest are the last.
+            parts.push(part.split_off(part.len() - keep));
+            left -= keep;
+        }
+        if has_heat {
+            heat_rows += left.min(most - least);
+            lines.extend(self.heat(look, heat_rows));
+        }
+        lines.extend(parts.into_iter().flatten());
+        lines.push(help(look));
+        lines.truncate(rows);
+        lines.into_iter().map(|line| line.text).collect()
+    }
+
+    fn figures<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
+        let Some(last) = self.stretches.back() else {
+            let mut waiting = Line::new(look);
+            let what = if self.run.is_some() { "ramping up, or no interval yet" } else { "getting ready" };
+            waiting.paint(Paint::Dim, what);
+            return vec![waiting];
+        };
+        let series =
+            |value: fn(&LiveStretch) -> f64| -> Vec<f64> { self.stretches.iter().map(value).collect() };
+        let line = || Line::new(look);
+        let mut lines = vec![
+            row(
+                line(),
+                "requests/s",
+                &format_grouped(last.requests_per_second.round()),
+                &series(|stretch| stretch.requests_per_second),
+                true,
+            ),
+            row(line(), "MB/s", &format!("{:.1}", last.bytes_per_second / 1e6), &[], true),
+            row(line(), "in flight", &format!("{:.1}", last.depth), &series(|stretch| stretch.depth), false),
+        ];
+        if let Some(at) = &last.response {
+            let p99 = series(|stretch| stretch.response.map_or(0.0, |at| at.p99_us));
+            lines.push(row(line(), "p99", &micros(at.p99_us), &p99, false));
+            let mut all = line();
+            let figures = [
+                ("mean", at.mean_us),
+                ("p50", at.p50_us),
+                ("p90", at.p90_us),
+                ("p99.9", at.p99_9_us),
+                ("max", at.max_us),
+            ];
+            let figures = figures.map(|(name, us)| format!("{name} {}", micros(us)));
+            all.put(&format!("  {}", figures.join("  ")));
+            lines.push(all);
+        }
+        if last.kinds.len() > 1 {
+            lines.extend(last.kinds.iter().take(KINDS_MAX).map(|kind| {
+                let mean = kind.mean_us.map_or_else(|| "-".into(), micros);
+                let rate = format_grouped(kind.requests_per_second.round());
+                let mut text = line();
+                text.put(&format!("  {:<9}{rate:>12}  mean {mean}", kind.op.name()));
+                text
+            }));
+        }
+        lines
+    }
+
+    /// The heat map in so many rows, the slowest at the top; below it where faults were, and the time.
+    fn heat<'a>(&self, look: &'a Look, rows: usize) -> Vec<Line<'a>> {
+        let columns = Line::new(look).room.saturating_sub(LABEL);
+        let shown: Vec<&LiveStretch> =
+            self.stretches.iter().skip(self.stretches.len().saturating_sub(columns)).collect();
+        let used = || shown.iter().flat_map(|stretch| stretch.heat.iter().map(|(row, _)| usize::from(*row)));
+        let (Some(low), Some(high)) = (used().min(), used().max()) else { return Vec::new() };
+        // So many of the page's rows are one of these.
+        let each = (high - low + 1).div_ceil(rows).max(1);
+        let mut cells = vec![vec![0u64; shown.len()]; (high - low + 1).div_ceil(each)];
+        for (column, stretch) in shown.iter().enumerate() {
+            for (row, count) in &stretch.heat {
+                cells[(usize::from(*row) - low) / each][column] += count;
+            }
+        }
+        let top = cells.iter().flatten().copied().max().unwrap_or(0);
+        let mut lines = Vec::new();
+        for (row, counts) in cells.iter().enumerate().rev() {
+            let bound = self.plan.heat_bounds_us.get(low + (row + 1) * each - 1);
+            let name = bound.map_or_else(|| "slower".into(), |us| micros(*us));
+            lines.push(labelled(
+                look,
+                &name,
+                &counts.iter().map(|count| shade(*count, top, look)).collect::<String>(),
+            ));
+        }
+        let is_under = |stretch: &&LiveStretch| {
+            let over = |fault: &LiveFault| fault.end_s.is_none_or(|end| end > stretch.start_s);
+            self.faults.values().any(|fault| fault.start_s < stretch.end_s && over(fault))
+        };
+        let mark = if look.unicode { '▓' } else { 'X' };
+        let faults: String = shown.iter().map(|one| if is_under(one) { mark } else { ' ' }).collect();
+        let mut under = Line::new(look);
+        under.put(&format!(
+            "{:>width$} ",
+            if self.faults.is_empty() { "" } else { "faults" },
+            width = LABEL - 1
+        ));
+        under.paint(Paint::Red, faults.trim_end());
+        lines.push(under);
+        let (from, to) = (shown[0].start_s, shown[shown.len() - 1].end_s);
+        let to = format!("{to:.1} s");
+        let from = format!("{from:.1} s");
+        let gap = shown.len().saturating_sub(from.len() + to.len()).max(1);
+        lines.push(labelled(look, "time", &format!("{from}{}{to}", " ".repeat(gap))));
+        lines
+    }
+
+    fn faults_listed<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
+        let text = |fault: &LiveFault| {
+            let mut line = Line::new(look);
+            let until = fault.end_s.map_or_else(|| "now".into(), |end| format!("{end:.1} s"));
+            let words = format!("{} at {}, {:.1} s to {until}", fault.name, fault.place, fault.start_s);
+            match fault.end_s {
+                None => line.paint(Paint::Red, &words),
+                Some(_) => line.put(&words),
+            }
+            line
+        };
+        self.faults.values().map(text).collect()
+    }
+
+    fn hosts<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
+        // Figures of processes are on the page; here the program's own stand with the errors.
+        let machines = self.samples.iter().filter(|((_, is_process), _)| !is_process);
+        machines
+            .map(|((host, _), sample)| {
+                let values = sample.values.iter().map(|one| (&*one.0, &*one.1, &*one.2, one.3));
+                let figures = host_figures(values).join("  ");
+                labelled(look, host, &if look.unicode { figures } else { figures.replace('°', "") })
+            })
+            .collect()
+    }
+
+    /// Runs that are over, and the next.
+    fn runs<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
+        let over = self.ended.iter().map(|run| {
+            let p99 = run.response.map_or_else(|| "-".into(), |at| micros(at.p99_us));
+            let rate = format_grouped(run.requests_per_second.round());
+            let note = if run.complete { "" } else { ", not complete" };
+            let what = format!("{} of {}", run.order + 1, run.runs);
+            labelled(look, &what, &format!("{rate}/s  p99 {p99}  {}{note}", run.label))
+        });
+        let next = self.run.as_ref().map_or(0, |run| run.order as usize + 1);
+        let to_come = (self.plan.runs as usize).saturating_sub(next);
+        let point = self.plan.order.get(next).and_then(|point| self.plan.points.get(*point as usize));
+        let next = point.map(|point| {
+            let others = if to_come > 1 { format!(", and {} more", to_come - 1) } else { String::new() };
+            labelled(look, "next", &format!("{}{others}", point.label))
+        });
+        over.chain(next).collect()
+    }
+
+    fn log<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
+        self.notes.iter().map(|note| labelled(look, "log", note)).collect()
+    }
+}
+
+/// A line with its name.
+fn labelled<'a>(look: &'a Look, name: &str, text: &str) -> Line<'a> {
+    let mut line = Line::new(look);
+    let short: String = name.chars().take(LABEL - 1).collect();
+    line.paint(Paint::Dim, &format!("{short:>width$} ", width = LABEL - 1));
+    line.put(text);
+    line
+}
+
+/// How much of the most: a tenth of it is to be seen, hence the logarithm.
+fn shade(count: u64, top: u64, look: &Look) -> char {
+    let steps = if look.unicode { [' ', '░', '▒', '▓', '█'] } else { [' ', '.', ':', '+', '#'] };
+    if count == 0 {
+        return steps[0];
+    }
+    let share = (count as f64).ln_1p() / (top as f64).ln_1p();
+    steps[((share * 4.0).ceil() as usize).clamp(1, 4)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::tests::state;
+    use super::*;
+    use brunt_result::summary::Latencies;
+    use brunt_web::live::{LivePoint, LiveValue};
+
+    fn look(columns: u16, colours: bool, unicode: bool) -> Look {
+        Look { columns, colours, unicode }
+    }
+
+    fn stretch(second: u32, row: u16) -> LiveFrame {
+        let at = Latencies {
+            min_us: 1.0,
+            mean_us: 120.0,
+            p50_us: 100.0,
+            p90_us: 200.0,
+            p99_us: 900.0,
+            p99_9_us: 1500.0,
+            p99_99_us: 1600.0,
+            max_us: 2000.0,
+        };
+        LiveFrame::Stretch(LiveStretch {
+            start_s: f64::from(second),
+            end_s: f64::from(second + 1),
+            of: 1,
+            completed: 1000,
+            requests_per_second: 1000.0,
+            bytes_per_second: 4e6,
+            depth: 3.5,
+            response: Some(at),
+            heat: vec![(4, 990), (row, 10)],
+            ..LiveStretch::default()
+        })
+    }
+
+    /// A run in its tenth second, with a fault from the third to the fifth that made some requests slow.
+    fn screen() -> Screen {
+        let mut screen = Screen::default();
+        let points = vec![LivePoint { label: "disk w".into(), stated_s: None }];
+        let heat_bounds_us = (0..30).map(|row| f64::from(1u32 << row)).collect();
+        let plan = LivePlan { runs: 3, order: vec![0, 0, 0], points, heat_bounds_us, ..LivePlan::default() };
+        let run = LiveRun { order: 0, runs: 3, point: 0, label: "disk w".into(), repetition: 0, at_s: 0.0 };
+        let fault = LiveFault {
+            index: 0,
+            name: "stall".into(),
+            kind: "storage".into(),
+            place: "disk".into(),
+            what: "stalls".into(),
+            start_s: 3.0,
+            shown_by: String::new(),
+            end_s: Some(5.0),
+            gone_by: String::new(),
+        };
+        let value = LiveValue("cpu".into(), String::new(), "busy_share".into(), 0.5);
+        let sample = LiveSample {
+            host: "node7".into(),
+            start_s: 0.0,
+            end_s: 1.0,
+            of: 1,
+            values: vec![value],
+            left_out: 0,
+        };
+        screen.take(&LiveFrame::Plan(plan));
+        screen.take(&LiveFrame::RunBegins(run));
+        screen.take(&LiveFrame::RunStarts { at_s: 0.0, trial: 0 });
+        screen.take(&LiveFrame::Fault(fault));
+        (0..10)
+            .for_each(|second| screen.take(&stretch(second, if (3..5).contains(&second) { 11 } else { 5 })));
+        screen.take(&LiveFrame::Sample(sample));
+        screen.take(&LiveFrame::Note { at_s: 1.0, text: "a line of the log".into() });
+        screen
+    }
+
+    #[test]
+    fn what_the_page_shows() {
+        let lines = screen().draw(&state(), Nanos(0), &look(60, false, true), 30);
+        let has = |text: &str| assert!(lines.iter().any(|line| line.contains(text)), "{text}: {lines:#?}");
+        for text in ["requests/s        1,000", "in flight           3.5", "p99.9 1.50 ms", "no errors"] {
+            has(text);
+        }
+        // Eight rows of the page, of 16 us to 2 ms, in as many: the slow ones are at the top, where the fault was.
+        let slowest = lines.iter().position(|line| line.starts_with("  2.05 ms    ▒▒"));
+        assert_eq!(slowest.map(|at| lines[at + 8].starts_with("   faults    ▓▓")), Some(true), "{lines:#?}");
+        has("   32 us ▒▒▒  ▒▒▒▒▒");
+        has("   16 us ██████████");
+        has("    time 0.0 s 10.0 s");
+        // In less room, neighbours are one row, and nothing is lost.
+        let low = screen().draw(&state(), Nanos(0), &look(60, false, true), 20);
+        let slow = low.iter().position(|line| line.ends_with("    ▒▒     ")).expect("slow requests");
+        assert!(low.len() <= 20 && low[slow..].iter().any(|line| line.contains("faults    ▓▓")), "{low:#?}");
+        has("stall at disk, 3.0 s to 5.0 s");
+        has("   node7 cpu 50.0 %");
+        has("    next disk w, and 1 more");
+        has("     log a line of the log");
+        assert!(lines.last().is_some_and(|line| line.starts_with("Ctrl-C ends it")), "{lines:#?}");
+    }
+
+    /// Whatever the size: never more lines than the terminal has, never a line as wide; colour adds nothing but colour.
+    #[test]
+    fn every_size() {
+        for (screen, state) in [(screen(), state()), (Screen::default(), state())] {
+            for rows in 1..40 {
+                for columns in [1, 19, 20, 33, 80, 119, 200u16] {
+                    for unicode in [true, false] {
+                        let lines = screen.draw(&state, Nanos(0), &look(columns, false, unicode), rows);
+                        let coloured = screen.draw(&state, Nanos(0), &look(columns, true, unicode), rows);
+                        assert!(lines.len() <= rows, "{rows}: {lines:#?}");
+                        for (line, coloured) in lines.iter().zip(&coloured) {
+                            assert!(line.chars().count() < usize::from(columns.max(20)), "{columns}: {line}");
+                            assert!(unicode || line.is_ascii(), "{line}");
+                            let mut bare = coloured.clone();
+                            for code in ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m"] {
+                                bare = bare.replace(code, "");
+                            }
+                            assert_eq!(bare, *line);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A run of days, of many hosts, does not grow.
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut screen = screen();
+        for index in 0..10_000 {
+            screen.take(&stretch(index, 5));
+            screen.take(&LiveFrame::Note { at_s: 0.0, text: index.to_string() });
+        }
+        assert_eq!((screen.stretches.len(), screen.notes.len()), (STRETCHES_MAX, LISTED_MAX));
+    }
+}

@@ -1,0 +1,192 @@
+//! `brunt run --serve` and `--dashboard`: the live page of a run, from before its targets are opened until its results are
+//! written, for browsers and for this terminal. A run that `brunt serve` started sends there what the page shows.
+//!
+//! The rule: its address is said first, and what it lost last. However what it shows ends, it says why.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use brunt_web::api::RunControl;
+use brunt_web::live::{LiveEnding, LivePage, LivePlan};
+
+use crate::cli::{Failure, Output};
+
+/// Where the page is served unless the user says: on this machine only, at a free port.
+pub const DEFAULT: &str = "127.0.0.1:0";
+
+/// What `--serve` takes.
+///
+/// # Errors
+/// It is no address; an experiment behind `--serve` is taken for one.
+pub fn parse_address(text: &str) -> Result<SocketAddr, NotAnAddress> {
+    address(text).ok_or(NotAnAddress { or: "the experiment before '--serve'" })
+}
+
+/// What `brunt serve` takes.
+///
+/// # Errors
+/// It is no address.
+pub fn parse_only_address(text: &str) -> Result<SocketAddr, NotAnAddress> {
+    address(text).ok_or(NotAnAddress { or: "a port alone for this machine" })
+}
+
+fn address(text: &str) -> Option<SocketAddr> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Some(address);
+    }
+    // An address alone takes a free port, a port alone the loopback address.
+    if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Some(SocketAddr::new(address, 0));
+    }
+    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
+    port.map(|port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)).ok()
+}
+
+/// No address.
+#[derive(Debug, thiserror::Error)]
+#[error("not an address: write 127.0.0.1:8080, or {or}")]
+pub struct NotAnAddress {
+    or: &'static str,
+}
+
+/// The page, and what listens for it to the terminal's lines.
+pub struct Served {
+    page: LivePage,
+    output: Output,
+    on_terminal: bool,
+}
+
+/// Who looks at a page besides those who come to its listener.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown {
+    /// `brunt serve`, which started this program.
+    pub for_server: bool,
+    /// The terminal.
+    pub on_terminal: bool,
+}
+
+/// Serves the page of the run whose results go to `folder` if there is a listener, and notes where; or, where `brunt serve`
+/// started this program, sends there what the page shows.
+///
+/// # Errors
+/// There is no thread to be had, or nobody at the other end.
+pub fn open(
+    shown: Shown,
+    listener: Option<TcpListener>,
+    folder: &Path,
+    output: &Output,
+    plan: impl FnOnce() -> LivePlan,
+) -> Result<Option<Served>, Failure> {
+    let failed = |error: io::Error| Failure::failed(format!("cannot serve the live page: {error}"));
+    if shown.for_server {
+        // `brunt serve` has put it there.
+        let socket = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
+        let stopped = output.clone();
+        let page = LivePage::send(UnixStream::from(socket), plan(), move || stopped.interrupt());
+        return page.map(|page| Some(Served::of(page, shown, output))).map_err(failed);
+    }
+    let Some(listener) = listener else {
+        let page = shown.on_terminal.then(|| LivePage::unserved(plan())).transpose().map_err(failed)?;
+        return Ok(page.map(|page| Served::of(page, shown, output)));
+    };
+    let address = listener.local_addr().map_err(Failure::failed)?;
+    let id = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
+    let stopped = output.clone();
+    let control = RunControl::new(&id, move || stopped.interrupt()).map_err(failed)?;
+    let token = control.token().clone();
+    let page = LivePage::start(listener, plan(), control).map_err(failed)?;
+    output.note(format_args!("live page at http://{address}/#token={}", token.text()));
+    warn_of_others(address, output);
+    Ok(Some(Served::of(page, shown, output)))
+}
+
+/// Says who can see a page at this address, if it is not for this machine alone.
+pub fn warn_of_others(address: SocketAddr, output: &Output) {
+    if address.ip().is_unspecified() || !address.ip().is_loopback() {
+        output.note("whoever reaches this address can watch; starting and stopping needs the token, which is not encrypted on its way");
+    }
+}
+
+/// Does what a page shows, if there is one, and closes it: with the ending that the work states, or with why it failed.
+///
+/// # Errors
+/// Those of the work.
+pub fn shown<T>(
+    live: Option<Served>,
+    work: impl FnOnce(Option<&Served>, &mut LiveEnding) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut ending = LiveEnding::default();
+    let result = work(live.as_ref(), &mut ending);
+    if let Err(failure) = &result {
+        ending.trouble = Some(failure.in_a_line());
+    }
+    if let Some(live) = live {
+        live.close(ending);
+    }
+    result
+}
+
+impl Served {
+    /// Listens to the terminal's lines from now on.
+    fn of(page: LivePage, shown: Shown, output: &Output) -> Served {
+        output.listen(Some(Box::new(page.listener())));
+        Served { page, output: output.clone(), on_terminal: shown.on_terminal }
+    }
+
+    /// The page itself.
+    pub fn page(&self) -> &LivePage {
+        &self.page
+    }
+
+    /// The page, if the terminal shows it, too.
+    pub fn on_terminal(&self) -> Option<&LivePage> {
+        self.on_terminal.then_some(&self.page)
+    }
+
+    /// Tells viewers how it ended, and this terminal what they lost.
+    fn close(self, ending: LiveEnding) {
+        self.output.listen(None);
+        let losses = self.page.close(ending);
+        if losses.frames > 0 {
+            let (frames, viewers) = (losses.frames, losses.viewers);
+            self.output.note(format_args!(
+                "live page: {frames} frames lost by slow viewers ({viewers} in all); the results lack nothing"
+            ));
+        }
+        if losses.events > 0 {
+            let events = losses.events;
+            self.output.note(format_args!(
+                "live page: {events} events not shown, because the machine was too busy; the results lack nothing"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_short_forms() {
+        for (text, expected) in [
+            ("127.0.0.1:8080", "127.0.0.1:8080"),
+            ("[::1]:80", "[::1]:80"),
+            ("8080", "127.0.0.1:8080"),
+            (":8080", "127.0.0.1:8080"),
+            ("0.0.0.0", "0.0.0.0:0"),
+            ("::1", "[::1]:0"),
+            (DEFAULT, "127.0.0.1:0"),
+        ] {
+            assert_eq!(parse_address(text).expect(text).to_string(), expected);
+        }
+        for text in ["", "x.toml", "127.0.0.1:", "127.0.0.1:99999", "localhost:80", "65536"] {
+            let error = parse_address(text).expect_err(text);
+            assert!(error.to_string().contains("before '--serve'"), "{text}");
+            let error = parse_only_address(text).expect_err(text);
+            assert!(error.to_string().contains("a port alone"), "{text}");
+        }
+    }
+}
