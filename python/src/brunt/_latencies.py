@@ -1,0 +1,60 @@
+"""Latencies in the buckets of the table latency_histograms, which add up exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+_UNIT_NS = 1024
+_STEPS = 8
+_BUCKETS = 216
+
+
+class Latencies:
+    """A distribution of latencies. A quantile is at most 6.25 % off, or half a microsecond."""
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        """Requests by bucket."""
+
+    def add(self, bucket: int, count: int = 1) -> None:
+        """Adds a row of the table."""
+        if not 0 <= bucket < _BUCKETS or count < 0:
+            raise ValueError(f"bucket {bucket} with {count} requests is no row of latency_histograms")
+        self.counts[bucket] = self.counts.get(bucket, 0) + count
+
+    @property
+    def count(self) -> int:
+        """How many requests."""
+        return sum(self.counts.values())
+
+    def quantile(self, share: float) -> int | None:
+        """The latency that this share of all does not exceed, in nanoseconds: the middle of its bucket. None of none."""
+        if not 0 <= share <= 1:
+            raise ValueError(f"a share is from 0 to 1, not {share}")
+        rank = max(math.ceil(share * self.count), 1)
+        up_to = 0
+        for bucket in sorted(self.counts):
+            up_to += self.counts[bucket]
+            if up_to >= rank:
+                return bucket_middle_ns(bucket)
+        return None
+
+    def __repr__(self) -> str:
+        return f"Latencies({self.count} requests)"
+
+
+def bucket_middle_ns(bucket: int) -> int:
+    """The middle of a bucket."""
+    octave, step = divmod(bucket, _STEPS)
+    low, width = (step, 1) if octave == 0 else ((_STEPS + step) << (octave - 1), 1 << (octave - 1))
+    return low * _UNIT_NS + width * _UNIT_NS // 2
+
+
+def merged(all_of: Iterable[Latencies]) -> Latencies:
+    """All of them together, exactly."""
+    sums = Latencies()
+    for latencies in all_of:
+        for bucket, count in latencies.counts.items():
+            sums.add(bucket, count)
+    return sums

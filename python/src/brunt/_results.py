@@ -1,0 +1,86 @@
+"""Results of `brunt run`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ._tables import NotBrunt, Tables, VersionError
+
+FORMAT = 2
+
+
+class Results(Tables):
+    """A results folder: `summary.json` and the tables that docs/results.md describes."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        if not self.is_in(folder):
+            raise NotBrunt(f"{folder} contains no results: summary.json is missing")
+        found = self.summary.get("format")
+        if found != FORMAT:
+            raise VersionError(f"{folder} has results of format {found}; this package reads format {FORMAT}")
+
+    @staticmethod
+    def is_in(folder: Path) -> bool:
+        """Whether a folder has results."""
+        return (folder / "summary.json").is_file()
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The figures of every point and run, as docs/summary.md describes them."""
+        summary = json.loads((self.path / "summary.json").read_text())
+        if not isinstance(summary, dict):
+            raise NotBrunt(f"{self.path / 'summary.json'} is no object")
+        return summary
+
+    def points(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """One row for each point of the sweep."""
+        return self.table("points", columns, condition)
+
+    def axes(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """What each point sets each swept key to."""
+        return self.table("axes", columns, condition)
+
+    def runs(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """One row for each run, with its figures."""
+        return self.table("runs", columns, condition)
+
+    def intervals(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """One row for each interval of each run."""
+        return self.table("intervals", columns, condition)
+
+    def interval_ops(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """The same by kind of operation."""
+        return self.table("interval_ops", columns, condition)
+
+    def histograms(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """Latencies in buckets, by time and kind of operation."""
+        return self.table("histograms", columns, condition)
+
+    def requests(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """Every single request, where the experiment keeps them."""
+        return self.table("requests", columns, condition)
+
+    def probes(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """Counters of hosts during runs."""
+        return self.table("probes", columns, condition)
+
+    def faults(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """Faults with their proofs."""
+        return self.table("faults", columns, condition)
+
+    def degradation(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """What each fault did to the load."""
+        return self.table("degradation", columns, condition)
+
+    def indexes(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """Indexes of robustness against many clients and link delays, with their intervals."""
+        return self.table("indexes", columns, condition)
+
+    def clients(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """What each client had, in experiments with indexes of robustness."""
+        return self.table("clients", columns, condition)

@@ -1,0 +1,72 @@
+"""Tables as folders of Parquet files, each file a complete part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.dataset
+
+_PART = re.compile(r"part-(?:(\d+)-)?(\d+)\.parquet")
+
+
+class BruntError(Exception):
+    """What this package raises."""
+
+
+class NotBrunt(BruntError):
+    """There is nothing of Brunt in the folder."""
+
+
+class VersionError(BruntError):
+    """Another version of Brunt wrote it."""
+
+
+class NoSuchTable(BruntError, KeyError):
+    """The folder has no table of that name."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Tables:
+    """A folder of tables."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    def tables(self) -> list[str]:
+        """Names of the tables that have parts."""
+        folders = (entry for entry in self.path.iterdir() if entry.is_dir())
+        return sorted(folder.name for folder in folders if _parts(folder))
+
+    def parts(self, name: str) -> list[Path]:
+        """The complete parts of a table, by series and then oldest first."""
+        parts = _parts(self.path / name)
+        if not parts:
+            raise NoSuchTable(f"{self.path} has no table {name!r}; it has {', '.join(self.tables())}")
+        return parts
+
+    def dataset(self, name: str) -> Any:
+        """A table as a pyarrow Dataset, of which nothing is read yet."""
+        return pyarrow.dataset.dataset([str(part) for part in self.parts(name)], format="parquet")
+
+    def table(self, name: str, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """A table as a pyarrow Table: these columns, or all, of the rows that meet a condition, or of all."""
+        names = None if columns is None else list(columns)
+        return self.dataset(name).to_table(columns=names, filter=condition)
+
+
+def _parts(folder: Path) -> list[Path]:
+    found = []
+    if folder.is_dir():
+        for entry in folder.iterdir():
+            if match := _PART.fullmatch(entry.name):
+                found.append((int(match[1] or 0), int(match[2]), entry))
+    return [entry for _, _, entry in sorted(found)]

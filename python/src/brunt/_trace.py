@@ -1,0 +1,82 @@
+"""Traces of `brunt capture --out`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+
+from ._latencies import Latencies
+from ._tables import NotBrunt, Tables, VersionError
+
+VERSION = 4
+
+
+class Trace(Tables):
+    """A trace: the tables that docs/trace.md describes."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        if not self.is_in(folder):
+            raise NotBrunt(f"{folder} contains no trace: it has no part of the table trace")
+        notes = self.table("trace").to_pylist()
+        versions = sorted({(row["version"], row["program"]) for row in notes})
+        # Several programs may have written one version.
+        if {version for version, _ in versions} != {VERSION}:
+            found = " and ".join(f"version {version} (by {program})" for version, program in versions)
+            raise VersionError(f"{folder} has a trace of {found or 'no version'}; this package reads version {VERSION}")
+        self.program: str = versions[0][1]
+        """What wrote it."""
+        self.is_anonymous: bool = any(row["anonymous"] for row in notes)
+        """Whether names, addresses and ids are pseudonyms."""
+
+    @staticmethod
+    def is_in(folder: Path) -> bool:
+        """Whether a folder has a trace."""
+        return any((folder / "trace").glob("part-*.parquet"))
+
+    def operations(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """One row for each request with its reply, as completions were seen."""
+        return self.table("operations", columns, condition)
+
+    def packets(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """One row for each packet."""
+        return self.table("packets", columns, condition)
+
+    def flows(self) -> Any:
+        """Who speaks to whom."""
+        return self.table("flows")
+
+    def ledger(self) -> dict[str, int]:
+        """What was seen and what was lost: the last row of the table statistics."""
+        rows = self.table("statistics").to_pylist()
+        order = ("time", "packets", "calls", "calls_open_at_end", "trace_rows_lost")
+        last = max(rows, key=lambda row: tuple(row[name] for name in order))
+        return {name: value for name, value in last.items() if name != "time"}
+
+    def latencies(
+        self,
+        *,
+        server: str | None = None,
+        client: str | None = None,
+        procedure: str | None = None,
+        seconds: tuple[int, int] | None = None,
+    ) -> Latencies:
+        """Latencies of requests to a server, of a client, of an operation, sent in these seconds since 1970 (the second
+        of the two is not among them); of all where nothing is given."""
+        field = pyarrow.dataset.field
+        conditions = [field(name) == value for name, value in (
+            ("server", server), ("client", client), ("procedure", procedure),
+        ) if value is not None]
+        if seconds is not None:
+            conditions += [field("second") >= seconds[0], field("second") < seconds[1]]
+        condition = None
+        for one in conditions:
+            condition = one if condition is None else condition & one
+        rows = self.table("latency_histograms", ["bucket", "count"], condition)
+        latencies = Latencies()
+        for bucket, count in zip(rows["bucket"].to_pylist(), rows["count"].to_pylist(), strict=True):
+            latencies.add(bucket, count)
+        return latencies

@@ -1,0 +1,130 @@
+"""The package on what a real `brunt` writes. BRUNT names the program, TESTDATA the folder with captures."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+import brunt
+
+EXPERIMENT = """
+name = "small"
+repetitions = 2
+[targets.nothing]
+url = "null:1GiB"
+[workloads.mixed]
+blocks = [{ size = "4k" }]
+read = 0.5
+stop = { requests = 1000 }
+[sweep]
+queue_depth = [1, 4]
+"""
+
+
+def run(*arguments: str | Path) -> Any:
+    out = subprocess.run([os.environ["BRUNT"], "--json", *arguments], capture_output=True, text=True)
+    if out.returncode != 0:
+        raise AssertionError(f"{arguments}: {out.stderr}")
+    return json.loads(out.stdout)
+
+
+class Folder(unittest.TestCase):
+    folder: Path
+    results: Path
+    trace: Path
+    report: dict[str, Any]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.folder = Path(tempfile.mkdtemp())
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        experiment = cls.folder / "small.toml"
+        experiment.write_text(EXPERIMENT)
+        cls.results, cls.trace = cls.folder / "small.results", cls.folder / "trace"
+        run("run", experiment, "--out", cls.results)
+        capture = Path(os.environ["TESTDATA"]) / "nfs3-small.pcap.zst"
+        run("capture", "-r", capture, "--out", cls.trace, "--workers", "2")
+        cls.report = run("analyze", cls.trace)
+
+
+class ResultsTest(Folder):
+    def test_runs_are_those_of_the_summary(self) -> None:
+        results = brunt.open(self.results)
+        assert isinstance(results, brunt.Results)
+        runs = results.runs().to_pylist()
+        self.assertEqual([row["run"] for row in runs], [0, 1, 2, 3])
+        self.assertTrue(all(row["complete"] for row in runs))
+        self.assertEqual(results.points().num_rows, len(results.summary["points"]))
+        self.assertEqual(results.runs(["seed"], brunt.field("run") == 2).to_pylist(), [{"seed": runs[2]["seed"]}])
+
+    def test_every_table_opens(self) -> None:
+        results = brunt.open_results(self.results)
+        for name in results.tables():
+            self.assertEqual(results.table(name).num_rows, results.dataset(name).count_rows())
+            if name not in ("environment", "replay"):
+                self.assertEqual(getattr(results, name)(), results.table(name))
+
+    def test_what_is_not_there_is_said(self) -> None:
+        with self.assertRaisesRegex(brunt.NoSuchTable, "no table 'nonsense'; it has axes, "):
+            brunt.open(self.results).table("nonsense")
+        with self.assertRaisesRegex(brunt.NotBrunt, "neither results"):
+            brunt.open(self.folder)
+        older = self.folder / "older.results"
+        older.mkdir()
+        (older / "summary.json").write_text('{"format": 1}')
+        with self.assertRaisesRegex(brunt.VersionError, "format 1"):
+            brunt.open(older)
+
+
+class TraceTest(Folder):
+    def test_operations_are_those_of_the_report(self) -> None:
+        trace = brunt.open(self.trace)
+        assert isinstance(trace, brunt.Trace)
+        self.assertEqual(trace.operations().num_rows, self.report["operations"])
+        for row in self.report["by_operation"]:
+            condition = brunt.field("operation") == row["name"]
+            latencies = trace.operations(["latency_ns"], condition)["latency_ns"]
+            self.assertEqual(len(latencies), row["calls"])
+            self.assertEqual(len(latencies) - latencies.null_count, row["replies"])
+        self.assertEqual(trace.ledger(), self.report["ledger"])
+        self.assertFalse(trace.is_anonymous)
+
+    def test_latencies_are_those_of_the_report(self) -> None:
+        trace = brunt.open_trace(self.trace)
+        for client in self.report["clients"]["top"]:
+            latencies = trace.latencies(client=client["name"])
+            for name, share in (("p50_ns", 0.5), ("p90_ns", 0.9), ("p99_ns", 0.99)):
+                self.assertEqual(latencies.quantile(share), client["latency"][name], name)
+        parts = [trace.latencies(procedure=row["name"]) for row in self.report["by_operation"]]
+        self.assertEqual(brunt.merged(parts).counts, trace.latencies().counts)
+        self.assertEqual([part.count for part in parts], [row["replies"] for row in self.report["by_operation"]])
+        self.assertIsNone(brunt.Latencies().quantile(0.5))
+        self.assertEqual(trace.latencies(seconds=(0, 1)).count, 0)
+        with self.assertRaises(ValueError):
+            brunt.Latencies().add(216)
+
+    def test_versions_are_not_mixed(self) -> None:
+        mixed = self.folder / "mixed"
+        shutil.copytree(self.trace / "trace", mixed / "trace")
+        older = pyarrow.table({"version": [3], "program": ["brunt 0.0.9"], "anonymous": [False]})
+        pyarrow.parquet.write_table(older, mixed / "trace" / "part-1-000000.parquet")
+        with self.assertRaisesRegex(brunt.VersionError, r"version 3 \(by brunt 0.0.9\) and version 4"):
+            brunt.open(mixed)
+
+    def test_programs_may_be_mixed(self) -> None:
+        mixed = self.folder / "programs"
+        shutil.copytree(self.trace, mixed)
+        other = pyarrow.table({"version": [4], "program": ["brunt 9.9.9"], "anonymous": [False]})
+        pyarrow.parquet.write_table(other, mixed / "trace" / "part-1-000000.parquet")
+        self.assertEqual(brunt.open_trace(mixed).latencies().counts, brunt.open_trace(self.trace).latencies().counts)
+
+
+if __name__ == "__main__":
+    unittest.main()
