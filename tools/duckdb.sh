@@ -1,30 +1,35 @@
 #!/bin/bash
-# DuckDB as PyPI ships it, in an environment of its own: what the queries of docs/results.md are
-# tested with.
+# DuckDB as PyPI ships it, module and program, in an environment of its own: what the queries of docs/results.md and
+# docs/trace.md and `brunt sql` are tested with.
 #
 #   duckdb.sh --prepare    fetch it (network)
 #   duckdb.sh --ready      exit 0 when prepared
+#   duckdb.sh --where      print the folder with its programs, `duckdb` and the `python` that has the module
 #   duckdb.sh FOLDER       in FOLDER, run the statements on standard input, a JSON list of texts;
 #                          the answer is a JSON list, for each statement its rows as objects
 set -euo pipefail
 cd "$(dirname "$0")/.."
 DIR=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/duckdb")
 VERSION=2.0.0
+# The program comes from another package, which has no 2.0 yet.
+PROGRAM_VERSION=1.5.6
 
-ready() { [ -e "$DIR/version-$VERSION" ]; }
+ready() { [ -e "$DIR/version-$VERSION-$PROGRAM_VERSION" ]; }
 
 prepare() {
   rm -rf "$DIR"; mkdir -p "$(dirname "$DIR")"
   python3 -m venv "$DIR"
-  "$DIR/bin/pip" install --quiet --disable-pip-version-check "duckdb==$VERSION"
+  "$DIR/bin/pip" install --quiet --disable-pip-version-check "duckdb==$VERSION" "duckdb-cli==$PROGRAM_VERSION"
   "$DIR/bin/python" -c 'import duckdb; duckdb.connect().execute("select 1").fetchall()'
-  touch "$DIR/version-$VERSION"
+  "$DIR/bin/duckdb" -c 'select 1' >/dev/null
+  touch "$DIR/version-$VERSION-$PROGRAM_VERSION"
 }
 
 case ${1:-} in
   --prepare) ready || prepare ;;
   --ready) ready ;;
-  "") sed -n '2,8p' "$0"; exit 2 ;;
+  --where) echo "$DIR/bin" ;;
+  "") sed -n '2,9p' "$0"; exit 2 ;;
   *)
     cd -- "$1"
     exec "$DIR/bin/python" -c '

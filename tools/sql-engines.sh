@@ -1,0 +1,77 @@
+#!/bin/bash
+# Every analysis of `brunt sql` in three engines: DuckDB, Sail in one process, and Spark as a cluster of two executors.
+# DuckDB is held against `brunt analyze`, the others against DuckDB, byte for byte (crates/brunt/tests/sql.rs).
+#
+#   sql-engines.sh --prepare   fetch Sail, Spark and their clients (network; some 600 MB, a minute or two)
+#   sql-engines.sh --ready     exit 0 when prepared
+#   sql-engines.sh             start the servers, run the tests, stop the servers: four to ten minutes on two cores
+#   sql-engines.sh COMMAND…    the same with another command; BRUNT_SQL_SERVERS tells it ADDRESS=PYTHON of each server
+#
+# Spark needs a Java of version 17 or later (Debian: default-jre-headless).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+TOOLS=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}")
+DIR=$TOOLS/sql-engines
+# Sail speaks with clients of 4.1; this Spark with its own.
+SAIL=0.7.2 SAIL_CLIENT=4.1.1 SPARK=4.3.0
+MARK=$DIR/versions-$SAIL-$SAIL_CLIENT-$SPARK
+
+ready() { [ -e "$MARK" ]; }
+
+prepare() {
+  rm -rf "$DIR"; mkdir -p "$DIR"
+  python3 -m venv "$DIR/sail"
+  "$DIR/sail/bin/pip" install --quiet --disable-pip-version-check "pysail==$SAIL" "pyspark-client==$SAIL_CLIENT"
+  python3 -m venv "$DIR/spark"
+  "$DIR/spark/bin/pip" install --quiet --disable-pip-version-check "pyspark[connect]==$SPARK"
+  touch "$MARK"
+}
+
+case ${1:-} in
+  --prepare) ready || prepare; exit ;;
+  --ready) ready; exit ;;
+  -*) sed -n '2,11p' "$0"; exit 2 ;;
+esac
+ready || { echo "first: tools/sql-engines.sh --prepare"; exit 2; }
+java -version 2>/dev/null || { echo "Spark needs Java (Debian: default-jre-headless)"; exit 2; }
+
+work=$(mktemp -d); servers=()
+# Each server has a process group of its own, with whatever it starts.
+end() { for server in "${servers[@]}"; do kill -- "-$server" 2>/dev/null || :; done; wait || :; rm -rf "$work"; }
+trap end EXIT
+
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# start NAME PORT COMMAND…: starts a server and waits until it listens.
+start() {
+  local name=$1 port=$2; shift 2
+  setsid "$@" >"$work/$name.log" 2>&1 </dev/null & servers+=($!)
+  for _ in $(seq 600); do
+    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && return
+    kill -0 "${servers[-1]}" 2>/dev/null || break
+    sleep .5
+  done
+  echo "$name does not listen"; tail -20 "$work/$name.log"; exit 1
+}
+
+sail_port=$(free_port)
+start sail "$sail_port" "$DIR/sail/bin/sail" spark server --port "$sail_port"
+spark_port=$(free_port)
+home=$("$DIR/spark/bin/python" -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')
+mkdir "$work/spark"
+# Two executors of one core and 1 GiB each, as processes of their own.
+start spark "$spark_port" env SPARK_HOME="$home" SPARK_NO_DAEMONIZE=1 SPARK_LOCAL_IP=127.0.0.1 \
+  SPARK_LOG_DIR="$work/spark" SPARK_PID_DIR="$work/spark" SPARK_WORKER_DIR="$work/spark" SPARK_LOCAL_DIRS="$work/spark" \
+  PYSPARK_PYTHON="$DIR/spark/bin/python" bash "$home/sbin/start-connect-server.sh" \
+  --master 'local-cluster[2,1,1024]' --driver-memory 1g --conf spark.ui.enabled=false \
+  --conf spark.sql.shuffle.partitions=4 --conf spark.sql.warehouse.dir="$work/spark/warehouse" \
+  --conf spark.connect.grpc.binding.address=127.0.0.1 --conf "spark.connect.grpc.binding.port=$spark_port"
+
+export BRUNT_SQL_SERVERS="127.0.0.1:$sail_port=$DIR/sail/bin/python 127.0.0.1:$spark_port=$DIR/spark/bin/python"
+export BRUNT_REQUIRE_ALL=1 BRUNT_TOOLS=$TOOLS
+if [ $# -gt 0 ]; then
+  "$@"
+else
+  bash tools/duckdb.sh --prepare
+  cargo test --workspace --test sql -- --nocapture --test-threads 1
+fi

@@ -1,0 +1,53 @@
+#!/bin/bash
+# Distributed stores for real, each by its recipe on hosts of a lab of this machine: runs the examples in which one loses a
+# daemon under a load that checks its data, and checks what their summaries say.
+#
+#   stores.sh --prepare         nothing: the stores are the system's packages
+#   stores.sh --ready           exit 0 when all stores can run here
+#   stores.sh [STORE...]        run them: ceph, gluster; default: both
+#
+# On two cores with other work beside it, Ceph takes 1:15 and 620 MiB of memory, GlusterFS 2:10 and 230 MiB; what the
+# stores write is in TMPDIR, up to 3 GiB. Exit status 1 where a summary says that something is wrong, 125 where a store
+# cannot run.
+#
+# Needs root. Packages of Debian: ceph-mon ceph-mgr ceph-osd ceph-common, glusterfs-server glusterfs-client, and for both
+# qemu-system-common qemu-block-extra. BRUNT is the program [target/release/brunt]; KEEP a folder for the results.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# What each store needs.
+needs() {
+  case $1 in
+    ceph) echo ceph ceph-mon ceph-mgr ceph-osd rbd qemu-storage-daemon ;;
+    gluster) echo gluster glusterd glusterfs glusterfsd qemu-storage-daemon ;;
+    *) echo "no store '$1': there are ceph and gluster" >&2; return 2 ;;
+  esac
+}
+
+missing() {
+  local program
+  [ "$(id -u)" = 0 ] || { echo root; return; }
+  for program in $(needs "$1"); do command -v "$program" >/dev/null || { echo "$program"; return; }; done
+}
+
+case ${1:-} in
+  --prepare) exit 0 ;;
+  --ready) [ -z "$(missing ceph)$(missing gluster)" ]; exit ;;
+  -*) sed -n '2,14p' "$0"; exit 2 ;;
+esac
+
+[ $# -gt 0 ] || set -- ceph gluster
+for store; do
+  needs "$store" >/dev/null
+  lacking=$(missing "$store")
+  [ -z "$lacking" ] || { echo "$store needs $lacking; see the head of $0" >&2; exit 125; }
+done
+BRUNT=$(realpath "${BRUNT:-target/release/brunt}")
+[ -x "$BRUNT" ] || { echo "no program $BRUNT: build it, or set BRUNT" >&2; exit 125; }
+out=${KEEP:-$(mktemp -d)}; mkdir -p "$out"
+[ -n "${KEEP:-}" ] || trap 'rm -rf "$out"' EXIT
+
+for store; do
+  echo "== $store: examples/$store-crash.toml"
+  python3 tools/lib/stores.py "$BRUNT" "examples/$store-crash.toml" "$out/$store"
+done
