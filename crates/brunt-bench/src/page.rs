@@ -1,14 +1,17 @@
 //! What do viewers of the live page cost a run? The same run without a page, with one that nobody looks at, and with one
-//! that several look at, in turns: its rate, and the processor time of its whole process for each request.
+//! that several look at, in turns: its rate, and the processor time of its whole process for each request. Both vary by more
+//! than viewers cost, so the processor time of the page's own threads is counted besides, as the kernel's scheduler has it.
 //!
 //! The viewers read on this machine, as none would on another: what they take of a core is in the rate, not in the
 //! processor time. A run whose page lost frames says so.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,6 +26,10 @@ use crate::{BenchError, BenchResult, Console};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked whether a process has ended.
 const LOOK: Duration = Duration::from_millis(5);
+/// How often the times of the page's threads are read. What a thread does after the last reading is not counted.
+const READING: Duration = Duration::from_millis(10);
+/// How the names of the page's threads begin (brunt-web).
+const PAGE_THREADS: &str = "live ";
 /// How a frame begins that says how many the viewer lost.
 const LOST: &[u8] = b"{\"frame\":\"lost\"";
 /// What the sides are called.
@@ -48,6 +55,8 @@ struct PageSample {
     rate: f64,
     /// Processor time of the process for each request, in nanoseconds.
     cpu_ns: f64,
+    /// The share of the page's threads in that.
+    page_share: f64,
     /// Frames that viewers did not get.
     lost: u64,
 }
@@ -82,18 +91,24 @@ impl PageBench {
             "{} s of reads on a null device, {viewers} viewers, {} runs a side (medians)",
             self.seconds, self.rounds
         ));
-        output.line("                       requests/s   CPU ns/request   frames lost");
+        output.line(
+            "                       requests/s   CPU ns/request   of it the page   at most   frames lost",
+        );
         let mut answers = serde_json::Map::new();
         for (name, runs) in SIDES.iter().zip(&sides) {
             let of = |get: fn(&PageSample) -> f64| runs.iter().map(get).collect::<Vec<f64>>();
-            let (rates, cpu) = (of(|run| run.rate), of(|run| run.cpu_ns));
+            let (rates, cpu, shares) = (of(|run| run.rate), of(|run| run.cpu_ns), of(|run| run.page_share));
+            let most = shares.iter().copied().fold(0.0, f64::max);
             let lost: u64 = runs.iter().map(|run| run.lost).sum();
             output.line(format_args!(
-                "{name:<20} {:>12.0} {:>16.0} {lost:>13}",
+                "{name:<20} {:>12.0} {:>16.0} {:>15.2}% {:>8.2}% {lost:>13}",
                 median(&rates),
-                median(&cpu)
+                median(&cpu),
+                100.0 * median(&shares),
+                100.0 * most
             ));
-            answers.insert((*name).into(), json!({ "rates": rates, "cpu_ns": cpu, "frames_lost": lost }));
+            let answer = json!({ "rates": rates, "cpu_ns": cpu, "page_shares": shares, "frames_lost": lost });
+            answers.insert((*name).into(), answer);
         }
         let ratios = [("page", 0, 1), ("viewers", 1, 2)];
         for (what, before, with) in ratios {
@@ -118,6 +133,7 @@ impl PageBench {
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut run = PageRun(command.spawn().map_err(BenchError::failed)?);
+        let threads = PageThreads::of(run.0.id());
         let mut said = BufReader::new(run.0.stderr.take().expect("piped"));
         let mut viewers = Vec::new();
         if side > 0 {
@@ -133,6 +149,7 @@ impl PageBench {
         let mut answer = String::new();
         run.0.stdout.take().expect("piped").read_to_string(&mut answer).map_err(BenchError::failed)?;
         let cpu = run.ended();
+        let page = threads.total()?;
         let said = rest.join().unwrap_or_default();
         let mut lost = 0;
         for viewer in viewers {
@@ -145,7 +162,8 @@ impl PageBench {
         let completed: u64 =
             run["ops"].as_array().into_iter().flatten().filter_map(|op| op["completed"].as_u64()).sum();
         let cpu_ns = cpu.as_nanos() as f64 / completed.max(1) as f64;
-        Ok(PageSample { rate, cpu_ns, lost })
+        let page_share = page.as_secs_f64() / cpu.as_secs_f64().max(f64::MIN_POSITIVE);
+        Ok(PageSample { rate, cpu_ns, page_share, lost })
     }
 }
 
@@ -181,6 +199,44 @@ fn look(address: String) -> JoinHandle<Result<u64, BenchError>> {
         }
         if over { Ok(lost) } else { Err(BenchError::failed("a viewer was cut off before the end")) }
     })
+}
+
+/// The processor time of the page's threads of a process, read while it runs: those that ended are not forgotten.
+struct PageThreads {
+    stop: Sender<()>,
+    reader: JoinHandle<HashMap<String, Duration>>,
+}
+
+impl PageThreads {
+    fn of(pid: u32) -> PageThreads {
+        let (stop, stopped) = mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let mut times = HashMap::new();
+            while stopped.recv_timeout(READING) == Err(RecvTimeoutError::Timeout) {
+                read_times(pid, &mut times);
+            }
+            times
+        });
+        PageThreads { stop, reader }
+    }
+
+    fn total(self) -> Result<Duration, BenchError> {
+        drop(self.stop);
+        let times =
+            self.reader.join().map_err(|_| BenchError::failed("a reader of threads' times panicked"))?;
+        Ok(times.values().sum())
+    }
+}
+
+/// Times by a thread's id, from `/proc/PID/task/TID/schedstat`, whose first field is nanoseconds on a processor.
+fn read_times(pid: u32, times: &mut HashMap<String, Duration>) {
+    for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let of = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let spent = of("schedstat").split_whitespace().next().and_then(|field| field.parse().ok());
+        if let Some(spent) = spent.filter(|_| of("comm").starts_with(PAGE_THREADS)) {
+            times.insert(task.file_name().to_string_lossy().into_owned(), Duration::from_nanos(spent));
+        }
+    }
 }
 
 /// A run under way; killed when it is dropped before its end.
