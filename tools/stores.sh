@@ -3,15 +3,15 @@
 # daemon under a load that checks its data, and checks what their summaries say.
 #
 #   stores.sh --prepare         nothing: the stores are the system's packages
-#   stores.sh --ready           exit 0 when all stores can run here
-#   stores.sh [STORE...]        run them: ceph, gluster; default: both
+#   stores.sh --ready           exit 0 when Ceph and GlusterFS can run here
+#   stores.sh [STORE...]        run them: ceph, gluster, cephfs, ganesha; default: ceph gluster
 #
 # On two cores with other work beside it, Ceph takes 1:15 and 620 MiB of memory, GlusterFS 2:10 and 230 MiB; what the
 # stores write is in TMPDIR, up to 3 GiB. Exit status 1 where a summary says that something is wrong, 125 where a store
 # cannot run.
 #
-# Needs root. Packages of Debian: ceph-mon ceph-mgr ceph-osd ceph-common, glusterfs-server glusterfs-client, and for both
-# qemu-system-common qemu-block-extra. BRUNT is the program [target/release/brunt]; KEEP a folder for the results.
+# Needs root. Packages of Debian are named in the heads of the examples. BRUNT is the program [target/release/brunt]; KEEP a
+# folder for the results.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,7 +20,9 @@ needs() {
   case $1 in
     ceph) echo ceph ceph-mon ceph-mgr ceph-osd rbd qemu-storage-daemon ;;
     gluster) echo gluster glusterd glusterfs glusterfsd qemu-storage-daemon ;;
-    *) echo "no store '$1': there are ceph and gluster" >&2; return 2 ;;
+    cephfs) echo ceph ceph-mon ceph-mgr ceph-osd ceph-mds ceph-fuse ;;
+    ganesha) echo ganesha.nfsd rpcbind qemu-storage-daemon ;;
+    *) echo "no store '$1': there are ceph, gluster, cephfs and ganesha" >&2; return 2 ;;
   esac
 }
 
