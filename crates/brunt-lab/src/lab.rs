@@ -14,6 +14,7 @@ use crate::error::LabError;
 use crate::faults::{Course, Leaving, LinkChange, Partition, TcpReset, longest};
 use crate::host::Host;
 use crate::link::{Direction, Link, LinkError, LinkHandle, ResetPorts, Settings};
+use crate::meter::Meter;
 use crate::names;
 use crate::routes::{Edge, first_steps};
 use crate::sys;
@@ -220,6 +221,19 @@ impl Lab {
         };
         let reports: io::Result<Vec<_>> = self.links.iter().map(report).collect();
         reports.map_err(LabError::system("read the counts of a link's devices"))
+    }
+
+    /// Reads how many bytes the links that stand now carry.
+    ///
+    /// # Errors
+    /// The machine refuses.
+    pub fn meter(&self) -> Result<Meter, LabError> {
+        let beside = |built: &BuiltLink| match built.link.handle().is_in_kernel() {
+            true => 0,
+            false => STRAIGHT,
+        };
+        let links = self.links.iter().map(|built| (built.link.handle(), built.pairs.get(beside(built))));
+        Meter::of(links).map_err(LabError::system("open the counts of a link's devices"))
     }
 
     /// Both directions' settings from now on, and what a fault returns to.

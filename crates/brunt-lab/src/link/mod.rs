@@ -373,6 +373,11 @@ impl LinkHandle {
         matches!(self.carrier, CarrierState::Thread(_))
     }
 
+    /// Whether the kernel carries its packets, without a thread of ours.
+    pub(crate) fn is_in_kernel(&self) -> bool {
+        matches!(self.carrier, CarrierState::Netem(_) | CarrierState::Bare)
+    }
+
     /// The way that a direction takes.
     pub(crate) fn way(&self, direction: Direction) -> &Way {
         &self.ways[direction as usize]
