@@ -58,6 +58,9 @@ const FAULT_FIGURES: &[FaultFigure] = &[
     FaultFigure { name: "failed", unit: "share", better: Better::Lower, get: |cost| Some(cost.failed_share) },
 ];
 
+/// What is compared of the links of a lab: bytes that they carried for each byte that the load moved.
+const LINK_BYTES: &str = "link-bytes";
+
 /// What is compared of each index of robustness that both have: the ratio of each round, of a client's mean.
 const INDEX_FIGURES: &[(ImpactKind, &str)] =
     &[(ImpactKind::Parallelism, "parallelism-impact"), (ImpactKind::Latency, "latency-impact")];
@@ -84,7 +87,7 @@ pub struct Line {
     /// Whether it is of one of several kinds of operations.
     #[serde(skip)]
     pub is_part: bool,
-    /// `iops`, `mean`, `p99`, `p99.9`; of a fault `drop`, `recovery`, `mean-factor`, `p99-factor`, `failed`; of an index of
+    /// `iops`, `mean`, `p99`, `p99.9`; in a lab `link-bytes`; of a fault `drop`, `recovery`, `mean-factor`, `p99-factor`, `failed`; of an index of
     /// robustness `parallelism-impact`, `latency-impact`.
     pub metric: &'static str,
     /// Its unit.
@@ -224,6 +227,7 @@ fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
             let both = kinds[0].iter().copied().filter(|op| kinds[1].contains(op)).filter(own);
             each_kind(point, other, both, &mut compared);
         }
+        transfer(point, other, &mut compared);
         faults(point, other, &mut compared);
     }
     let only_b = b.points.iter().filter(|point| a.points.iter().all(|other| other.label != point.label));
@@ -270,6 +274,20 @@ fn each_kind(
             let key = Key { label, op, is_part: true, metric: name, unit, better };
             compared.add(key, of(a), of(b));
         }
+    }
+}
+
+/// Adds the bytes on links for each useful one, of points that both ran in a lab.
+fn transfer(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
+    let of = |point: &PointSummary| {
+        complete(point).filter_map(|run| run.transfer.as_ref()?.per_useful_byte()).collect::<Vec<f64>>()
+    };
+    let values = [of(a), of(b)];
+    if values.iter().all(|values| !values.is_empty()) {
+        let (label, op, better) = (a.label.clone(), None, Better::Lower);
+        let key = Key { label, op, is_part: false, metric: LINK_BYTES, unit: "bytes/byte", better };
+        let [a, b] = values;
+        compared.add(key, a, b);
     }
 }
 
@@ -363,7 +381,7 @@ pub enum ConditionMistake {
 fn all_metrics() -> impl Iterator<Item = &'static str> {
     let faults = FAULT_FIGURES.iter().map(|figure| figure.name);
     let indexes = INDEX_FIGURES.iter().map(|(_, name)| *name);
-    FIGURES.iter().map(|figure| figure.name).chain(faults).chain(indexes)
+    FIGURES.iter().map(|figure| figure.name).chain([LINK_BYTES]).chain(faults).chain(indexes)
 }
 
 impl std::str::FromStr for FailIf {

@@ -34,6 +34,7 @@ pub mod secrets;
 pub mod statistics;
 pub mod summary;
 pub mod tables;
+pub mod transfer;
 pub mod void;
 
 pub use cost::Cost;

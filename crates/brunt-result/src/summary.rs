@@ -22,6 +22,7 @@ use crate::hosts::{CommonTime, HostFigures};
 use crate::impact::RobustnessIndexes;
 use crate::record::part;
 use crate::statistics::{Estimate, PointPrecision};
+use crate::transfer::{RunTransfer, TransferEfficiency};
 use crate::void::{Doubt, VoidReason};
 use crate::{Cost, OpFigures, OpKind, Outcome, RequestStatus, Stopped};
 
@@ -98,6 +99,9 @@ pub struct PointSummary {
     /// Before, during and after the faults, over all complete runs; empty without faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseOverRuns>,
+    /// Bytes on the lab's links for each byte that the load moved; `null` without a lab.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer: Option<TransferEfficiency>,
     /// Its runs, in chronological order.
     pub runs: Vec<RunSummary>,
 }
@@ -153,6 +157,9 @@ pub struct RunSummary {
     /// Packet counters of the lab's links.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, crate::link::LinkReport>,
+    /// What the lab's links carried while it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer: Option<RunTransfer>,
     /// Total seconds that workers waited because requests were recorded faster than they could be written.
     #[serde(default)]
     pub recording_wait_s: f64,
@@ -414,6 +421,7 @@ impl RunSummary {
             probes: None,
             noise: None,
             links: BTreeMap::new(),
+            transfer: None,
             recording_wait_s: outcome.recording_wait.as_secs_f64(),
             doubts: slow_record(outcome).into_iter().map(|doubt| doubt.what).collect(),
             troubles: Vec::new(),
@@ -617,6 +625,7 @@ pub(crate) mod tests {
             probes: None,
             noise: None,
             links: BTreeMap::new(),
+            transfer: None,
             recording_wait_s: 0.0,
             doubts: Vec::new(),
             troubles: Vec::new(),
@@ -661,6 +670,7 @@ pub(crate) mod tests {
             precision: None,
             degradation: Vec::new(),
             phases: Vec::new(),
+            transfer: None,
             runs,
         }
     }

@@ -213,6 +213,11 @@ impl Output {
         &self.interrupted
     }
 
+    /// The same flag, for who outlives this borrow.
+    pub fn interrupts(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.interrupted)
+    }
+
     fn write(&self, text: std::fmt::Arguments<'_>) {
         // In one piece: a line-buffered stream would cost a system call for each line.
         self.bytes(text.to_string().as_bytes());

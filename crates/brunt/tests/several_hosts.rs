@@ -14,6 +14,8 @@ mod records;
 #[path = "several_hosts/replays.rs"]
 mod replays;
 mod support;
+#[path = "several_hosts/transfer.rs"]
+mod transfer;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

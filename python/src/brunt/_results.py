@@ -81,6 +81,10 @@ class Results(Tables):
         """Indexes of robustness against many clients and link delays, with their intervals."""
         return self.table("indexes", columns, condition)
 
+    def transfer(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """Bytes that the links of a lab carried while the load moved its own."""
+        return self.table("transfer", columns, condition)
+
     def clients(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
         """What each client had, in experiments with indexes of robustness."""
         return self.table("clients", columns, condition)

@@ -30,6 +30,26 @@ pub enum PhaseKind {
     After,
 }
 
+impl PhaseKind {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            PhaseKind::Before => "before",
+            PhaseKind::During => "during",
+            PhaseKind::Between => "between",
+            PhaseKind::After => "after",
+        }
+    }
+
+    /// With the faults that were there.
+    pub fn named(self, faults: &[String]) -> String {
+        match self {
+            PhaseKind::During => format!("during {}", faults.join(" and ")),
+            other => other.name().into(),
+        }
+    }
+}
+
 /// A part of a run in which the same faults were there. Times are in seconds from the start of measuring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseFigures {
@@ -85,12 +105,7 @@ pub struct PhaseOverRuns {
 impl PhaseOverRuns {
     /// In a word or two.
     pub fn name(&self) -> String {
-        match self.kind {
-            PhaseKind::Before => "before".into(),
-            PhaseKind::During => format!("during {}", self.faults.join(" and ")),
-            PhaseKind::Between => "between".into(),
-            PhaseKind::After => "after".into(),
-        }
+        self.kind.named(&self.faults)
     }
 }
 

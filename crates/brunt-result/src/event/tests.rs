@@ -5,7 +5,7 @@ use brunt_core::random::Random;
 
 use super::*;
 use crate::choice::{DepthChoice, DepthTrial, PageCache, RingChoice, RingMode, RingTrial};
-use crate::degradation::{IntervalFigures, over_runs, phases_over_runs};
+use crate::degradation::{IntervalFigures, PhaseKind, over_runs, phases_over_runs};
 use crate::experiment::{
     ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
 };
@@ -17,6 +17,7 @@ use crate::op::TABLE;
 use crate::probe::ProbeRecord;
 use crate::statistics::{Estimate, PointPrecision, PreciseFigure, Ratio};
 use crate::summary::{FORMAT, FaultSummary, Latencies, PointSummary};
+use crate::transfer::{LinkTraffic, PhaseTransfer, RunTransfer, WayBytes, efficiency};
 use crate::{Cost, FirstError, OpKind, Outcome, RequestStatus, Stopped};
 
 /// Makes values of every kind from a seed: any bits a number can have, text with anything in it.
@@ -194,6 +195,28 @@ impl Make {
         }
     }
 
+    fn transfer(&mut self) -> RunTransfer {
+        let link = LinkTraffic {
+            there_bytes: self.count(),
+            back_bytes: self.count(),
+            idle_there_bytes_per_second: self.maybe(Make::float),
+            idle_back_bytes_per_second: self.maybe(Make::float),
+            delayed: self.0.chance(0.5),
+        };
+        let (start_s, end_s) = (self.float(), self.float());
+        let bytes = WayBytes { there: self.count(), back: self.count() };
+        let phase = PhaseTransfer {
+            kind: self.one_of(&[PhaseKind::Before, PhaseKind::During]),
+            faults: self.list(Make::text),
+            start_s,
+            end_s,
+            useful_bytes: self.count(),
+            links: BTreeMap::from([("wan".into(), bytes)]),
+        };
+        let links = BTreeMap::from([("wan".into(), link)]);
+        RunTransfer { seconds: self.float(), useful_bytes: self.count(), links, phases: vec![phase] }
+    }
+
     fn run(&mut self) -> RunSummary {
         let outcome = self.outcome();
         let mut run =
@@ -206,6 +229,7 @@ impl Make {
             ProbeRecord { samples: make.count(), notes: make.list(Make::text), hosts, ..Default::default() }
         });
         run.links = BTreeMap::from([(self.text(), self.link())]);
+        run.transfer = self.maybe(Make::transfer);
         run.doubts = self.list(Make::text);
         run.troubles = self.list(Make::text);
         let record =
@@ -271,6 +295,7 @@ impl Make {
             }),
             degradation: vec![over_runs(&self.text(), &costs)],
             phases: phases_over_runs(runs.iter().map(|run| &run.phases[..])),
+            transfer: efficiency(&runs),
             runs,
         }
     }

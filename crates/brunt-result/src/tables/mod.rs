@@ -18,6 +18,7 @@ pub mod probes;
 pub mod replay;
 pub mod requests;
 pub mod runs;
+pub mod transfer;
 
 use brunt_core::Nanos;
 use brunt_lake::Table;
@@ -38,6 +39,7 @@ pub const TABLES: &[&Table] = &[
     &replay::TABLE,
     &indexes::TABLE,
     &indexes::CLIENTS,
+    &transfer::TABLE,
     &environment::TABLE,
 ];
 

@@ -45,6 +45,9 @@ pub struct LabEntry {
     /// `[hosts.NAME]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cores: BTreeMap<HostName, Vec<usize>>,
+    /// Time before each run in which no requests are made, to count what links carry without load; default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Span>,
     /// Links between two hosts, by a name of your choice. Hosts without a direct link reach each other over the
     /// fewest links.
     #[serde(default)]
@@ -387,6 +390,12 @@ link_delay = ["1ms", "5ms"]
             "hosts = [\"client\", \"server\", \"far\"]\nworker = \"far\"",
             13,
             "there is no route from far to server",
+        );
+        check(
+            "hosts = [\"client\", \"server\"]",
+            "hosts = [\"client\", \"server\"]\nidle = \"0s\"",
+            5,
+            "write 100ms to 10min",
         );
         check("host = \"server\"\n", "", 10, "does not name a host of the lab");
         check("link_loss = [0.0, 0.01]", "link_loss = [0.0, 1.1]", 16, "is not a share");

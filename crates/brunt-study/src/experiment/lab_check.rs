@@ -1,6 +1,8 @@
 //! The lab of an experiment against the rest of its file: hosts, links, and which target is where.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use brunt_lab::link::{PRESETS, SettingsError, preset};
 use brunt_lab::{HOSTS_MAX, LINKS_MAX};
@@ -13,6 +15,9 @@ use crate::host::{HostName, Hosts};
 const MTU_MAX: u32 = 9000;
 /// Smallest: what every host has to take (RFC 791).
 const MTU_MIN: u32 = 576;
+
+/// Time without load before each run: shorter than that a few packets decide.
+const IDLE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
 
 /// What is wrong, at which keys, and what would be right.
 struct LabMistake<'a> {
@@ -36,6 +41,7 @@ impl Experiment {
         let checked = match &self.lab {
             None => self.check_without_lab(),
             Some(lab) => check_hosts(lab, hosts)
+                .and_then(|()| check_idle(lab))
                 .and_then(|()| check_links(lab, hosts))
                 .and_then(|()| self.check_places(lab, hosts))
                 .and_then(|()| self.check_swept_links()),
@@ -120,6 +126,17 @@ fn check_hosts<'a>(lab: &'a LabEntry, hosts: &Hosts) -> Checked<'a> {
         }
     }
     Ok(())
+}
+
+fn check_idle(lab: &LabEntry) -> Checked<'_> {
+    match lab.idle {
+        Some(idle) if !IDLE.contains(&idle.0) => wrong(
+            &["lab", "idle"],
+            format!("idle for {idle}; write 100ms to 10min"),
+            Some("omit it, or write \"2s\""),
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn has_links(hosts: &Hosts, name: &HostName) -> bool {

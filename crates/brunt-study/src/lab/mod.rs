@@ -5,6 +5,7 @@
 //! unintended packet loss invalidates the run.
 
 mod hook;
+mod traffic;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,6 +24,7 @@ use brunt_probe::{Network, Watch, Watching};
 pub use hook::hook;
 #[cfg(test)]
 pub(crate) use hook::queue_doubt;
+pub use traffic::traffic;
 
 /// A lab that stands. Clones are the same lab; it goes with the last of them.
 #[derive(Clone)]

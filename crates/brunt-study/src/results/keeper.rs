@@ -18,7 +18,7 @@ use brunt_result::summary::RunSummary;
 use brunt_result::tables::histograms::Extent;
 use brunt_result::tables::{
     RunOrigin, TABLES, degradation, environment, faults, histograms, indexes, intervals, points, probes,
-    replay, requests, runs,
+    replay, requests, runs, transfer,
 };
 
 use brunt_result::{Figures, Interval};
@@ -195,6 +195,7 @@ impl Keeper {
         runs::append(self.tables.of(&runs::TABLE), info, run, figures);
         degradation::append(self.tables.of(&degradation::TABLE), info, run);
         replay::append(self.tables.of(&replay::TABLE), info, run);
+        transfer::append(self.tables.of(&transfer::TABLE), info, run);
     }
 
     /// Writes what was held until the run's end, whether that was told or not (a void run).

@@ -7,6 +7,7 @@ mod hosts;
 mod indexes;
 mod jobs;
 mod table;
+mod transfer;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,6 +36,7 @@ use brunt_result::experiment::ArrivalKind;
 use brunt_result::indexes::robustness;
 use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
 use brunt_result::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
+use brunt_result::transfer::efficiency;
 
 #[cfg(test)]
 pub(crate) use table::few_runs;
@@ -486,6 +488,7 @@ impl<'a> Study<'a> {
         }
         point.degradation = costs.into_values().map(|(name, costs)| over_runs(&name, &costs)).collect();
         point.phases = phases_over_runs(complete.iter().map(|run| &run.phases[..]));
+        point.transfer = efficiency(&point.runs);
         point.response = Latencies::of(&self.merged[index].0);
         point.service = Latencies::of(&self.merged[index].1);
     }
@@ -567,20 +570,9 @@ fn empty(point: &Point, plan: &Plan) -> PointSummary {
         target: point.target.clone(),
         workload: point.workload_name.clone(),
         axes: point.axes.iter().map(|(axis, value)| (axis.to_string(), value.clone())).collect(),
-        notes: Vec::new(),
         ring: RingChoice::stated(point.load.info().ring),
-        depth: None,
         line_bits_per_second: lines(point),
-        requests_per_second: None,
-        bytes_per_second: None,
-        response_mean_us: None,
-        response_p99_us: None,
-        response: None,
-        service: None,
-        precision: None,
-        degradation: Vec::new(),
-        phases: Vec::new(),
-        runs: Vec::new(),
+        ..PointSummary::default()
     }
 }
 

@@ -102,6 +102,7 @@ pub fn table(summary: &Summary) -> Vec<String> {
         lines.push("drifted; intervals are wider for it, more rounds or longer runs cover more of it".into());
     }
     lines.extend(super::indexes::lines(summary).iter().map(|line| cut(line)));
+    lines.extend(super::transfer::lines(summary).iter().map(|line| cut(line)));
     lines.extend(probes(summary));
     lines
 }
@@ -196,7 +197,7 @@ fn cells_of(kind: &KindOverRuns, indent: &str) -> [String; 8] {
 }
 
 /// Half of an interval in percent of its mean.
-fn width(estimate: Option<Estimate>) -> String {
+pub(super) fn width(estimate: Option<Estimate>) -> String {
     let share = estimate.and_then(|estimate| estimate.relative_half_width());
     share.map_or("-".into(), |share| format!("{:.0}%", share * 100.0))
 }

@@ -221,7 +221,7 @@ impl Entered<'_> {
             .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
         let watch = Watch::default();
         let mut hooks = RunHooks::new();
-        let links = || experiment.points().into_iter().map(|point| point.links).collect();
+        let links = || experiment.points().into_iter().map(|point| point.links).collect::<Vec<_>>();
         hooks.extend(lab.map(|lab| brunt_study::lab::hook(lab, links())));
         if !roles.is_empty() {
             hooks.push(Box::new(Roles::new(roles.clone(), &watch)));
@@ -244,8 +244,11 @@ impl Entered<'_> {
         observers.extend(server.is_some().then(|| Box::new(figures) as Box<dyn Observer>));
         observers.extend(live.map(|live| live.page().observer()));
         observers.extend(fio.clone().map(|fio| Box::new(fio) as Box<dyn Observer>));
-        // Begun last and ended first.
         hooks.extend(faults.map(|faults| Box::new(faults) as Box<dyn RunHook>));
+        // Begun last and ended first: it counts what all others cause, and sums up what faults have cut runs into.
+        let idle = experiment.lab.as_ref().and_then(|lab| lab.idle).map(|idle| idle.0);
+        let counted = |lab| brunt_study::lab::traffic(lab, &links(), idle, output.interrupts());
+        hooks.extend(lab.map(counted).transpose().map_err(Failure::failed)?);
         let company = Company { observers, hooks };
         let version = env!("CARGO_PKG_VERSION");
         let study = Study::of_plan(plan, experiment, targets, version, folder, company);

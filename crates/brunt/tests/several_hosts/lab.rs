@@ -33,7 +33,7 @@ host = "server"
 const FAR_NS: i64 = 30_000_000;
 
 /// Runs an experiment in a lab; `None`, said aloud, where none can be made.
-fn run_in_lab(folder: &Path, name: &str, text: &str) -> Option<(Output, PathBuf)> {
+pub fn run_in_lab(folder: &Path, name: &str, text: &str) -> Option<(Output, PathBuf)> {
     let (output, results) = run(folder, name, &format!("name = \"{name}\"\n{text}"));
     let words = said(&output);
     if words.contains("namespaces of a lab") || words.contains("/dev/net/tun") {

@@ -1,0 +1,314 @@
+//! What the links of a lab carry beside a run, as a hook: before it without load, if the experiment asks for that, and from
+//! when measuring begins until it ends. Its figures are those of [`brunt_result::transfer`].
+//!
+//! The rule: bytes are those of the time in which the load was measured, not of connecting, ramp-up or draining. They are
+//! read at its begin, and then often enough that what lies between two readings is at most a hundredth of a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+use brunt_lab::link::Settings;
+use brunt_lab::{LabError, Meter};
+use brunt_result::Outcome;
+use brunt_result::summary::RunSummary;
+use brunt_result::transfer::{LinkTraffic, PhaseTransfer, RunTransfer, WayBytes};
+use brunt_result::void::VoidReason;
+
+use super::BuiltLab;
+use crate::hook::{HookError, RunHook};
+use crate::observe::{Hub, RunInfo};
+
+/// Between two readings, at first.
+const PERIOD: Duration = Duration::from_millis(50);
+/// With more readings every second one is dropped, and they are made half as often.
+const READINGS_MAX: usize = 256;
+/// How often it is asked during a stretch without load whether the experiment was interrupted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Bytes of each link, there and back.
+type Bytes = Vec<[u64; 2]>;
+
+/// Counts what links carry; to be begun after all that starts something in the lab. `points` is what they are at each
+/// point of the experiment; before each run nothing is done for `idle`, unless `interrupted` is set.
+///
+/// # Errors
+/// The machine refuses.
+pub fn traffic(
+    lab: &BuiltLab,
+    points: &[BTreeMap<String, [Settings; 2]>],
+    idle: Option<Duration>,
+    interrupted: Arc<AtomicBool>,
+) -> Result<Box<dyn RunHook>, LabError> {
+    let meter = lab.lab().meter()?;
+    let delayed = points.iter().flatten().filter(|(_, ways)| ways.iter().any(|way| !way.delay.0.is_zero()));
+    let links = meter.links().map(str::to_string).collect();
+    let delayed = delayed.map(|(name, _)| name.clone()).collect();
+    let state = State::Waits(meter);
+    Ok(Box::new(Traffic { links, delayed, idle, interrupted, state, without_load: None, failed: None }))
+}
+
+/// Goes along with each run.
+struct Traffic {
+    /// Names, in the order of all readings.
+    links: Vec<String>,
+    /// Those that have a delay at any point.
+    delayed: BTreeSet<String>,
+    idle: Option<Duration>,
+    interrupted: Arc<AtomicBool>,
+    state: State,
+    /// Bytes a second before the run.
+    without_load: Option<Vec<[f64; 2]>>,
+    /// Why there is no meter any more.
+    failed: Option<HookError>,
+}
+
+/// Where the meter is.
+enum State {
+    /// Between runs.
+    Waits(Meter),
+    /// With a thread that reads it until the other side of the channel is gone.
+    Reads(Sender<()>, JoinHandle<(Meter, std::io::Result<Readings>)>),
+    /// A run has ended.
+    Has(Meter, Readings),
+    /// It could not be read.
+    Lost,
+}
+
+impl Traffic {
+    fn unread(source: std::io::Error) -> HookError {
+        HookError::new(VoidReason::LinksUnread, "the lab's links").because(source)
+    }
+
+    /// What links carry while nobody asks for anything; `None` when that was interrupted.
+    fn rest(&self, meter: &mut Meter, idle: Duration) -> std::io::Result<Option<Vec<[f64; 2]>>> {
+        let clock = Clock::Monotonic;
+        let (from, before) = (clock.now(), meter.read()?);
+        while let Some(left) = idle.checked_sub(clock.now().since(from)).filter(|left| !left.is_zero()) {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+        let (until, after) = (clock.now(), meter.read()?);
+        let seconds = until.since(from).as_secs_f64();
+        let rate = |(before, after): (&[u64; 2], &[u64; 2])| {
+            std::array::from_fn(|way| after[way].saturating_sub(before[way]) as f64 / seconds)
+        };
+        Ok(Some(before.iter().zip(&after).map(rate).collect()))
+    }
+}
+
+impl RunHook for Traffic {
+    fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
+        self.without_load = None;
+        let mut meter = match std::mem::replace(&mut self.state, State::Lost) {
+            State::Waits(meter) | State::Has(meter, _) => meter,
+            // A run that was ended without its end.
+            State::Reads(..) | State::Lost => {
+                return Err(HookError::new(VoidReason::LinksUnread, "the lab's links"));
+            }
+        };
+        if let Some(idle) = self.idle {
+            self.without_load = self.rest(&mut meter, idle).map_err(Traffic::unread)?;
+        }
+        self.state = State::Waits(meter);
+        Ok(())
+    }
+
+    fn starts(&mut self, start: Nanos, ramp_up: Duration) {
+        let State::Waits(mut meter) = std::mem::replace(&mut self.state, State::Lost) else { return };
+        let (sender, ended) = channel::<()>();
+        let begin = start.after(ramp_up);
+        let thread = std::thread::Builder::new().name("links".into()).spawn(move || {
+            let mut readings = Readings::from(PERIOD);
+            let wait = |until: Nanos| {
+                let now = Clock::Monotonic.now();
+                let left = if until > now { until.since(now) } else { Duration::ZERO };
+                ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
+            };
+            let mut next = begin;
+            while wait(next) {
+                if let Err(error) = readings.read(&mut meter) {
+                    return (meter, Err(error));
+                }
+                next = Clock::Monotonic.now().after(readings.period);
+            }
+            let last = readings.read(&mut meter);
+            (meter, last.map(|()| readings))
+        });
+        match thread {
+            Ok(thread) => self.state = State::Reads(sender, thread),
+            Err(error) => {
+                self.failed = Some(HookError::not_ready_here("cannot start a thread for the links", error));
+            }
+        }
+    }
+
+    fn end(&mut self, _complete: bool) -> Result<(), HookError> {
+        if let Some(failed) = self.failed.take() {
+            return Err(failed);
+        }
+        match std::mem::replace(&mut self.state, State::Lost) {
+            State::Reads(sender, thread) => {
+                drop(sender);
+                let (meter, readings) =
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                self.state = State::Has(meter, readings.map_err(Traffic::unread)?);
+            }
+            // A run that never started.
+            other => self.state = other,
+        }
+        Ok(())
+    }
+
+    fn sum_up(&mut self, run: &mut RunSummary, outcome: &Outcome) {
+        let State::Has(_, readings) = &self.state else { return };
+        if outcome.end <= outcome.start {
+            return;
+        }
+        let named = |bytes: Bytes| {
+            let bytes = bytes.into_iter().map(|[there, back]| WayBytes { there, back });
+            self.links.iter().cloned().zip(bytes)
+        };
+        let link = |(number, (name, bytes)): (usize, (String, WayBytes))| {
+            let idle = self.without_load.as_ref().map(|rates| rates[number]);
+            let traffic = LinkTraffic {
+                there_bytes: bytes.there,
+                back_bytes: bytes.back,
+                idle_there_bytes_per_second: idle.map(|[there, _]| there),
+                idle_back_bytes_per_second: idle.map(|[_, back]| back),
+                delayed: self.delayed.contains(&name),
+            };
+            (name, traffic)
+        };
+        let moves = run.ops.iter().filter(|op| op.op.moves_bytes());
+        let phases = run.phases.iter().map(|phase| {
+            let at = |seconds: f64| outcome.start.after(Duration::from_secs_f64(seconds.max(0.0)));
+            let seconds = phase.end_s - phase.start_s;
+            PhaseTransfer {
+                kind: phase.kind,
+                faults: phase.faults.clone(),
+                start_s: phase.start_s,
+                end_s: phase.end_s,
+                useful_bytes: (phase.bytes_per_second * seconds).round() as u64,
+                links: named(readings.between(at(phase.start_s), at(phase.end_s))).collect(),
+            }
+        });
+        run.transfer = Some(RunTransfer {
+            seconds: outcome.end.since(outcome.start).as_secs_f64(),
+            // Those that completed later did not count in the rates either.
+            useful_bytes: moves.map(|op| op.bytes.saturating_sub(op.late_bytes)).sum(),
+            links: named(readings.between(outcome.start, outcome.end)).enumerate().map(link).collect(),
+            phases: phases.collect(),
+        });
+    }
+}
+
+/// Counters of links over time: as many readings of a long run as of a short one.
+struct Readings {
+    period: Duration,
+    made: Vec<(Nanos, Bytes)>,
+}
+
+impl Readings {
+    fn from(period: Duration) -> Readings {
+        Readings { period, made: Vec::new() }
+    }
+
+    fn read(&mut self, meter: &mut Meter) -> std::io::Result<()> {
+        let bytes = meter.read()?;
+        self.add(Clock::Monotonic.now(), bytes);
+        Ok(())
+    }
+
+    fn add(&mut self, at: Nanos, bytes: Bytes) {
+        self.made.push((at, bytes));
+        if self.made.len() > READINGS_MAX {
+            let mut number = 0;
+            self.made.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.period *= 2;
+        }
+    }
+
+    /// What links carried from then until then.
+    fn between(&self, from: Nanos, until: Nanos) -> Bytes {
+        let (from, until) = (self.at(from), self.at(until));
+        let less = |(until, from): (&[f64; 2], &[f64; 2])| {
+            std::array::from_fn(|way| (until[way] - from[way]).max(0.0).round() as u64)
+        };
+        until.iter().zip(&from).map(less).collect()
+    }
+
+    /// The counters at a time: between two readings in proportion, before the first and after the last those.
+    fn at(&self, when: Nanos) -> Vec<[f64; 2]> {
+        let exact = |bytes: &Bytes| bytes.iter().map(|ways| ways.map(|bytes| bytes as f64)).collect();
+        let next = self.made.partition_point(|(at, _)| *at <= when);
+        let (before, after) = match (next.checked_sub(1).map(|last| &self.made[last]), self.made.get(next)) {
+            (Some(before), Some(after)) => (before, after),
+            (Some((_, only)), None) | (None, Some((_, only))) => return exact(only),
+            (None, None) => return Vec::new(),
+        };
+        let share = when.since(before.0).as_secs_f64() / after.0.since(before.0).as_secs_f64();
+        let between = |(before, after): (&[u64; 2], &[u64; 2])| {
+            std::array::from_fn(|way| before[way] as f64 + (after[way] as f64 - before[way] as f64) * share)
+        };
+        before.1.iter().zip(&after.1).map(between).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Nanos {
+        Nanos(millis * 1_000_000)
+    }
+
+    /// A link that carries 3 bytes a millisecond one way and 1 the other, read for this long.
+    fn even(millis: u64) -> Readings {
+        let mut readings = Readings::from(PERIOD);
+        let mut now = 1_000;
+        while now <= 1_000 + millis {
+            readings.add(at(now), vec![[now * 3, now]]);
+            now += readings.period.as_millis() as u64;
+        }
+        readings
+    }
+
+    /// Any stretch can be asked for, and what lies outside of all readings adds nothing.
+    #[test]
+    fn bytes_of_any_stretch() {
+        let readings = even(2_000);
+        assert_eq!(readings.between(at(1_000), at(3_000)), [[6_000, 2_000]]);
+        assert_eq!(readings.between(at(1_010), at(1_035)), [[75, 25]]);
+        assert_eq!(readings.between(at(0), at(1_010)), [[30, 10]]);
+        assert_eq!(readings.between(at(2_990), at(9_000)), [[30, 10]]);
+        assert_eq!(readings.between(at(5_000), at(9_000)), [[0, 0]]);
+        assert!(Readings::from(PERIOD).between(at(0), at(1)).is_empty());
+    }
+
+    /// A run of any length has no more readings than fit, at least half of that, and its first.
+    #[test]
+    fn long_runs_are_read_less_often() {
+        for hours in [1, 24] {
+            let readings = even(hours * 3_600_000);
+            assert!(
+                (READINGS_MAX / 2..=READINGS_MAX).contains(&readings.made.len()),
+                "{}",
+                readings.made.len()
+            );
+            assert_eq!(readings.made[0].0, at(1_000));
+            let whole = readings.between(at(1_000), at(hours * 3_600_000));
+            let expected = hours * 3_600_000 - 1_000;
+            assert!(whole[0][1].abs_diff(expected) <= expected / 100, "{whole:?} of {expected}");
+        }
+    }
+}
