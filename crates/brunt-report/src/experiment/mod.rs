@@ -23,6 +23,7 @@ mod replay;
 mod sweep;
 mod targets;
 mod timeline;
+mod transfer;
 
 use std::path::Path;
 
@@ -69,6 +70,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         Some(sweep::table(&points)),
         ops::section(summary, &points),
         Some(losses::section(summary)),
+        transfer::section(summary, &points),
         links::section(summary, &points),
         Some(cost::section(summary)),
         Some(method::section(summary, details)),
