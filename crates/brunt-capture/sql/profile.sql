@@ -1,15 +1,16 @@
 -- The workload as a sizing needs it: reads, writes, their sizes and order, and how many requests wait at a time.
 --
--- `profile` of the report but for the working sets, which have a question of their own. A transfer is sequential when it
--- begins where the same client's last one on the file ended, as completions were seen. Sizes are powers of two.
+-- `profile` of the report but for the working sets, which have a question of their own. A transfer is sequential if it
+-- begins where the one that the same client asked of the file before, in the same direction, had ended: in the order of
+-- requests, since answers overtake each other. Sizes are powers of two.
 WITH calls AS (
-  SELECT direction, moved_bytes, latency_ns, outstanding, file, coalesce(offset_bytes, 0) AS offset_bytes, completion_id,
-         completion_id - completion_id % 281474976710656 AS parser, flows.source AS client
+  SELECT direction, moved_bytes, latency_ns, outstanding, file, coalesce(offset_bytes, 0) AS offset_bytes, record_id,
+         record_id - record_id % 281474976710656 AS parser, flows.source AS client
   FROM operations JOIN flows ON operations.flow = flows.flow
 ), followed AS (
   SELECT direction, moved_bytes, offset_bytes, file,
          lag(offset_bytes + moved_bytes) OVER (
-           PARTITION BY parser, client, file, direction ORDER BY completion_id) AS expected_bytes
+           PARTITION BY parser, client, file, direction ORDER BY record_id) AS expected_bytes
   FROM calls WHERE direction IS NOT NULL
 ), transfers AS (
   SELECT direction, moved_bytes, CASE WHEN file IS NOT NULL AND expected_bytes = offset_bytes THEN 1 ELSE 0 END AS sequential,

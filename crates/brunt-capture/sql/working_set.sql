@@ -9,14 +9,14 @@ WITH digits AS (
   FROM digits AS a CROSS JOIN digits AS b CROSS JOIN digits AS c
   UNION ALL SELECT cast(4096 AS BIGINT) AS place
 ), calls AS (
-  SELECT file, direction, moved_bytes, coalesce(offset_bytes, 0) AS offset_bytes, completion_id,
-         completion_id - completion_id % 281474976710656 AS parser, flows.source AS client
+  SELECT file, direction, moved_bytes, coalesce(offset_bytes, 0) AS offset_bytes, record_id,
+         record_id - record_id % 281474976710656 AS parser, flows.source AS client
   FROM operations JOIN flows ON operations.flow = flows.flow
   WHERE direction IS NOT NULL AND file IS NOT NULL
 ), followed AS (
   SELECT file, direction, moved_bytes, offset_bytes,
          lag(offset_bytes + moved_bytes) OVER (
-           PARTITION BY parser, client, file, direction ORDER BY completion_id) AS expected_bytes
+           PARTITION BY parser, client, file, direction ORDER BY record_id) AS expected_bytes
   FROM calls
 ), ranges AS (
   SELECT file, offset_bytes - offset_bytes % 4096 AS first_bytes,

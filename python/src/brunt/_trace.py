@@ -38,7 +38,7 @@ class Trace(Tables):
         return any((folder / "trace").glob("part-*.parquet"))
 
     def operations(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
-        """One row for each request with its reply, as completions were seen."""
+        """One row for each request with its reply, as completions were seen; `record_id` has the order of requests."""
         return self.table("operations", columns, condition)
 
     def packets(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:

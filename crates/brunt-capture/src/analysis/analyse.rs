@@ -12,15 +12,6 @@ use super::event::OperationEvent;
 use crate::key::FileKey;
 use crate::operation::ChecksumRun;
 
-/// What analyses tell those after them in the table of the event that all look at.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Noted {
-    /// Its place among those that [`Analyse::look`] was shown.
-    pub index: usize,
-    /// For READ and WRITE: whether it begins where the same client's last one on the file ended.
-    pub is_sequential: bool,
-}
-
 /// One analysis: looks at everything once and keeps a sketch of bounded size.
 pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
     /// What it finds out, in a line.
@@ -30,9 +21,9 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
     #[inline]
     fn look(&mut self, _events: &[OperationEvent]) {}
 
-    /// An operation.
+    /// An operation, with its place among those that [`Analyse::look`] was shown.
     #[inline]
-    fn on_event(&mut self, _event: &OperationEvent, _noted: &mut Noted) {}
+    fn on_event(&mut self, _event: &OperationEvent, _place: usize) {}
 
     /// A packet.
     #[inline]

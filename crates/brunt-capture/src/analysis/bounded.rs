@@ -20,14 +20,14 @@ pub trait Weight {
 
 /// Begins with a cache line: looking at an entry is a wait for memory, and one is enough.
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Slot<V> {
     key: u64,
     value: V,
 }
 
 /// Entries by a 64-bit key whose bits are random.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Bounded<V> {
     table: HashTable<u32>,
     entries: Vec<Slot<V>>,

@@ -6,7 +6,7 @@ use brunt_wire::net::IpAddress;
 
 use serde::{Deserialize, Serialize};
 
-use super::analyse::{Analyse, Noted};
+use super::analyse::Analyse;
 use super::event::OperationEvent;
 use crate::key::address;
 use crate::operation::{OperationKind, Protocol};
@@ -95,7 +95,7 @@ impl Analyse for Errors {
     const HELP: &'static str = "who gets which errors";
 
     #[inline]
-    fn on_event(&mut self, event: &OperationEvent, _: &mut Noted) {
+    fn on_event(&mut self, event: &OperationEvent, _: usize) {
         if let Some(status) = event.error {
             self.on_error(event, status);
         }

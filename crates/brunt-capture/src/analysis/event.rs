@@ -7,6 +7,8 @@ use crate::operation::{FileKey, Operation, OperationKind, Protocol, TransferDire
 /// An operation reduced to what the analyses look at.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationEvent {
+    /// Its number, in the order in which requests were seen.
+    pub record_id: u64,
     /// When the call was made: nanoseconds since 1970.
     pub time_ns: u64,
     /// From call to reply, in nanoseconds; `None` without a reply.
@@ -36,6 +38,7 @@ impl OperationEvent {
     #[inline]
     pub fn of(operation: &Operation<'_>) -> OperationEvent {
         OperationEvent {
+            record_id: operation.record_id,
             time_ns: operation.request.first_ns,
             latency_ns: operation.latency_ns(),
             client: operation.peers.client.address,

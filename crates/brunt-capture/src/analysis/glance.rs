@@ -92,7 +92,7 @@ impl CaptureGlance {
                     latency: o.latency.clone(),
                 })
                 .collect(),
-            data_bytes: [analysis.all.profile.transfers[0].bytes, analysis.all.profile.transfers[1].bytes],
+            data_bytes: analysis.all.profile.bytes(),
             files: heaviest(files.map(|(key, f)| (FileKey(key), f.load)).collect())
                 .into_iter()
                 .map(|(key, load)| (key, hot.path(key), load))

@@ -6,13 +6,13 @@ use brunt_wire::net::IpAddress;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::Latency;
-use super::analyse::{Analyse, Noted};
+use super::analyse::Analyse;
 use super::bounded::{Bounded, NOWHERE, Weight};
 use super::event::OperationEvent;
 use super::names::{Name, Names, StoredName};
 use crate::dissect::rpc::GETATTR;
 use crate::key::address;
-use crate::operation::{FileKey, TransferDirection};
+use crate::operation::FileKey;
 
 const FILES_MAX: usize = 64 << 10;
 const CLIENTS_MAX: usize = 8 << 10;
@@ -110,20 +110,16 @@ pub struct ClientEntry {
     pub errors: u64,
 }
 
-/// A client's use of a file. What every operation changes fills a cache line with the key.
+/// A client's use of a file. With its key it fills a cache line.
 #[repr(C)]
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct PairEntry {
     /// How much the one does to the other.
     pub load: HotLoad,
-    /// Where the last READ and the last WRITE ended.
-    next: [u64; 2],
     /// The file.
     pub file: FileKey,
     /// GETATTRs among them.
     pub getattrs: u32,
-    /// Whether there was a READ, a WRITE.
-    transferred: [bool; 2],
     /// The client.
     client: [u64; 2],
 }
@@ -164,7 +160,7 @@ impl Weight for PairEntry {
 }
 
 #[inline]
-fn client_key(client: IpAddress) -> u64 {
+pub(super) fn client_key(client: IpAddress) -> u64 {
     spread(client.0 as u64 ^ ((client.0 >> 64) as u64).rotate_left(32))
 }
 
@@ -275,11 +271,10 @@ impl Analyse for Hot {
         self.places = places;
     }
 
-    /// Adds an operation that was looked at. For READ and WRITE: whether it begins where the same client's
-    /// last one on the file ended.
+    /// Adds an operation that was looked at.
     #[inline]
-    fn on_event(&mut self, event: &OperationEvent, noted: &mut Noted) {
-        let places = self.places[noted.index];
+    fn on_event(&mut self, event: &OperationEvent, place: usize) {
+        let places = self.places[place];
         self.total.add(event);
         self.last_client = self.clients.place_near(places.client_key, self.last_client);
         let client = self.clients.at_mut(self.last_client);
@@ -312,13 +307,6 @@ impl Analyse for Hot {
         }
         pair.load.add(event);
         pair.getattrs = pair.getattrs.saturating_add(u32::from(event.kind == GETATTR));
-        if event.direction.is_none() {
-            return;
-        }
-        let which = usize::from(event.direction == Some(TransferDirection::Write));
-        noted.is_sequential = pair.transferred[which] && pair.next[which] == event.offset;
-        pair.transferred[which] = true;
-        pair.next[which] = event.offset.wrapping_add(u64::from(event.bytes));
     }
 
     fn on_name(&mut self, server: IpAddress, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
@@ -440,7 +428,7 @@ mod tests {
     #[test]
     fn sizes() {
         assert_eq!(size_of::<FileEntry>() + 8, 64);
-        assert_eq!(std::mem::offset_of!(PairEntry, client) + 8, 64);
+        assert_eq!(size_of::<PairEntry>() + 8, 64);
     }
 
     /// A name is learnt once told and settled, replaced by another, kept apart from what a

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::analyse::{Analyse, Noted};
+use super::analyse::Analyse;
 use super::event::OperationEvent;
 
 /// The largest transfers, in bytes, by the operation's name.
@@ -15,7 +15,7 @@ pub struct Largest(BTreeMap<String, u32>);
 impl Analyse for Largest {
     const HELP: &'static str = "the largest transfer of each operation";
 
-    fn on_event(&mut self, event: &OperationEvent, _: &mut Noted) {
+    fn on_event(&mut self, event: &OperationEvent, _: usize) {
         if event.bytes > 0 {
             let largest = self.0.entry(event.kind.name().to_string()).or_default();
             *largest = event.bytes.max(*largest);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::OperationLatency;
-use super::analyse::{Analyse, Noted};
+use super::analyse::Analyse;
 use super::event::OperationEvent;
 use crate::operation::OperationKind;
 
@@ -82,7 +82,7 @@ impl Analyse for Mix {
     }
 
     #[inline]
-    fn on_event(&mut self, event: &OperationEvent, _: &mut Noted) {
+    fn on_event(&mut self, event: &OperationEvent, _: usize) {
         let operations = &mut self.by_kind[event.kind.index()];
         operations.calls += 1;
         operations.errors += u64::from(event.error.is_some());

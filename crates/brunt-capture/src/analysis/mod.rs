@@ -17,12 +17,13 @@ mod latency;
 mod mix;
 mod names;
 mod not_understood;
+mod order;
 mod profile;
 mod rates;
 pub mod report;
 mod table;
 
-pub use analyse::{Analyse, Noted};
+pub use analyse::Analyse;
 pub use event::OperationEvent;
 pub use glance::{Analysed, CaptureGlance, OperationGlance};
 pub use histogram::OperationLatency;
@@ -122,8 +123,8 @@ impl Analysis {
         let Analysis { all, pending } = self;
         all.settle();
         all.look(pending);
-        for (index, event) in pending.iter().enumerate() {
-            all.on_event(event, &mut Noted { index, ..Noted::default() });
+        for (place, event) in pending.iter().enumerate() {
+            all.on_event(event, place);
         }
         pending.clear();
     }

@@ -1,13 +1,16 @@
 //! What a sizing of the storage needs to know of the workload: how much is read and written,
 //! in which sizes, in order or at random, over how large a set, and with how much at a time.
 
+use std::borrow::Cow;
+
 use brunt_core::HyperLogLog;
 use brunt_core::sketch::spread;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-use super::analyse::{Analyse, Noted};
+use super::analyse::Analyse;
 use super::event::OperationEvent;
-use crate::operation::TransferDirection;
+use super::order::{Order, Transfer};
+use crate::operation::{FileKey, TransferDirection};
 
 /// The granularity of working sets.
 pub const WORKING_SET_BLOCK_BYTES: u64 = 4096;
@@ -21,15 +24,24 @@ pub struct Transfers {
     pub operations: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Those that began where the client's last one on the file ended.
+    /// Those that began where the one that the client asked of the file before had ended.
     pub sequential: u64,
     /// By size: index `i` counts those of at most `2^i` bytes that are no smaller class's.
     pub by_size: [u64; 32],
 }
 
 /// The profile.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(from = "Figures")]
 pub struct Profile {
+    /// All that does not depend on order, and the rest of what had its turn.
+    figures: Figures,
+    order: Order,
+}
+
+/// What the profile has counted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Figures {
     /// Read, then written.
     pub transfers: [Transfers; 2],
     /// Operations that move no data.
@@ -42,7 +54,63 @@ pub struct Profile {
     operations: u64,
 }
 
+impl From<Figures> for Profile {
+    fn from(figures: Figures) -> Profile {
+        Profile { figures, order: Order::default() }
+    }
+}
+
+/// As it is sent and kept: whoever gets it has nothing to wait for.
+impl Serialize for Profile {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.figures().serialize(serializer)
+    }
+}
+
 impl Profile {
+    /// What was counted, as if nothing came any more.
+    pub fn figures(&self) -> Cow<'_, Figures> {
+        if self.order.is_empty() {
+            return Cow::Borrowed(&self.figures);
+        }
+        let mut all = self.clone();
+        all.finish();
+        Cow::Owned(all.figures)
+    }
+
+    /// Bytes read and written.
+    pub fn bytes(&self) -> [u64; 2] {
+        self.figures.transfers.each_ref().map(|transfers| transfers.bytes)
+    }
+
+    /// Judges what waits for its turn.
+    fn finish(&mut self) {
+        while let Some((transfer, sequential)) = self.order.next() {
+            self.figures.judge(&transfer, sequential);
+        }
+    }
+}
+
+/// Blocks that a transfer touches, as hashes.
+fn blocks(file: FileKey, offset: u64, bytes: u32) -> impl Iterator<Item = u64> {
+    let first = offset / WORKING_SET_BLOCK_BYTES;
+    let last = offset.saturating_add(u64::from(bytes).saturating_sub(1)) / WORKING_SET_BLOCK_BYTES;
+    (first..=last.min(first.saturating_add(BLOCKS_MAX)))
+        .filter(move |_| bytes > 0)
+        .map(move |block| spread(file.0.wrapping_add(block.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
+}
+
+impl Figures {
+    #[inline]
+    fn judge(&mut self, transfer: &Transfer, sequential: bool) {
+        let write = transfer.direction == TransferDirection::Write;
+        self.transfers[usize::from(write)].sequential += u64::from(sequential);
+        if !write && !sequential {
+            let touched = blocks(transfer.file, transfer.offset, transfer.bytes);
+            touched.for_each(|hash| self.random_reads.insert(hash));
+        }
+    }
+
     /// Bytes touched by READs that were not sequential: what a cache would have to hold.
     pub fn random_read_working_set_bytes(&self) -> u64 {
         self.random_reads.count() * WORKING_SET_BLOCK_BYTES
@@ -65,34 +133,36 @@ impl Analyse for Profile {
     const HELP: &'static str = "what a sizing needs: amounts, sizes, order, working set, depth";
 
     #[inline]
-    fn on_event(&mut self, event: &OperationEvent, noted: &mut Noted) {
-        let sequential = noted.is_sequential;
-        self.operations += 1;
-        self.waited_ns = self.waited_ns.saturating_add(event.latency_ns.unwrap_or(0));
-        self.outstanding_max = self.outstanding_max.max(event.outstanding);
-        if event.direction.is_none() {
-            self.metadata += 1;
+    fn on_event(&mut self, event: &OperationEvent, _: usize) {
+        let figures = &mut self.figures;
+        figures.operations += 1;
+        figures.waited_ns = figures.waited_ns.saturating_add(event.latency_ns.unwrap_or(0));
+        figures.outstanding_max = figures.outstanding_max.max(event.outstanding);
+        let Some(direction) = event.direction else {
+            figures.metadata += 1;
             return;
-        }
-        let transfers = &mut self.transfers[usize::from(event.direction == Some(TransferDirection::Write))];
+        };
+        let transfers = &mut figures.transfers[usize::from(direction == TransferDirection::Write)];
         transfers.operations += 1;
         transfers.bytes += u64::from(event.bytes);
-        transfers.sequential += u64::from(sequential);
         transfers.by_size[size_class(event.bytes)] += 1;
-        let Some(file) = event.file.filter(|_| event.bytes > 0) else { return };
-        let first = event.offset / WORKING_SET_BLOCK_BYTES;
-        let last = event.offset.saturating_add(u64::from(event.bytes) - 1) / WORKING_SET_BLOCK_BYTES;
-        let random_read = event.direction == Some(TransferDirection::Read) && !sequential;
-        for block in first..=last.min(first.saturating_add(BLOCKS_MAX)) {
-            let hash = spread(file.0.wrapping_add(block.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-            self.all.insert(hash);
-            if random_read {
-                self.random_reads.insert(hash);
-            }
+        if let Some(file) = event.file {
+            blocks(file, event.offset, event.bytes).for_each(|hash| figures.all.insert(hash));
+        }
+        if let Some((transfer, sequential)) = self.order.add(event) {
+            figures.judge(&transfer, sequential);
         }
     }
 
-    fn merge(&mut self, other: Profile) {
+    fn merge(&mut self, mut other: Profile) {
+        self.finish();
+        other.finish();
+        self.figures.merge(&other.figures);
+    }
+}
+
+impl Figures {
+    fn merge(&mut self, other: &Figures) {
         for (mine, theirs) in self.transfers.iter_mut().zip(&other.transfers) {
             mine.operations += theirs.operations;
             mine.bytes += theirs.bytes;
@@ -138,7 +208,7 @@ fn size_class(bytes: u32) -> usize {
 mod tests {
     use super::*;
     use crate::dissect::rpc::GETATTR;
-    use crate::operation::{FileKey, Protocol};
+    use crate::operation::Protocol;
 
     /// Classes are powers of two, and a working set counts each block once.
     #[test]
@@ -149,7 +219,10 @@ mod tests {
         let mut profile = Profile::default();
         for pass in 0..3u64 {
             for i in 0..1000u64 {
+                // Backwards, but for the last time.
+                let block = if pass < 2 { 999 - i } else { i };
                 let event = OperationEvent {
+                    record_id: pass * 1000 + i,
                     time_ns: 0,
                     latency_ns: Some(2_000_000),
                     client: Default::default(),
@@ -157,20 +230,22 @@ mod tests {
                     protocol: Protocol::all().next().unwrap(),
                     direction: Some(TransferDirection::Read),
                     file: Some(FileKey(77)),
-                    offset: i * 65536,
+                    offset: block * 65536,
                     bytes: 65536,
                     error: None,
                     outstanding: 4,
                 };
-                profile.on_event(&event, &mut Noted { index: 0, is_sequential: pass == 2 });
+                profile.on_event(&event, 0);
             }
         }
+        let figures = profile.figures();
         let expected = 1000.0 * 65536.0;
-        for found in [profile.working_set_bytes(), profile.random_read_working_set_bytes()] {
+        for found in [figures.working_set_bytes(), figures.random_read_working_set_bytes()] {
             assert!((found as f64 / expected - 1.0).abs() < 0.03, "{found}");
         }
-        assert_eq!(profile.transfers[0].size_quantile(0.5), 65536);
+        assert_eq!(figures.transfers[0].sequential, 999);
+        assert_eq!(figures.transfers[0].size_quantile(0.5), 65536);
         // 3000 calls of 2 ms in 1.5 s.
-        assert_eq!(profile.outstanding(1.5), (4.0, 4));
+        assert_eq!(figures.outstanding(1.5), (4.0, 4));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::analyse::{Analyse, Noted};
+use super::analyse::Analyse;
 use super::event::OperationEvent;
 use crate::operation::TransferDirection;
 
@@ -203,7 +203,7 @@ impl Analyse for Rates {
     }
 
     #[inline]
-    fn on_event(&mut self, event: &OperationEvent, _: &mut Noted) {
+    fn on_event(&mut self, event: &OperationEvent, _: usize) {
         // Of a trace whose packets were deleted, calls tell how long it is.
         self.reach(event.time_ns);
         let interval = self.at(event.time_ns);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use brunt_wire::net::{IpAddress, NextHeader};
 use serde::{Deserialize, Serialize};
 
-use super::analyse::{Analyse, Noted};
+use super::analyse::Analyse;
 use super::event::OperationEvent;
 use crate::key::FileKey;
 use crate::operation::ChecksumRun;
@@ -29,8 +29,8 @@ macro_rules! analyses {
             }
 
             #[inline(always)]
-            pub fn on_event(&mut self, event: &OperationEvent, noted: &mut Noted) {
-                $($(#[$attribute])* self.$name.on_event(event, noted);)*
+            pub fn on_event(&mut self, event: &OperationEvent, place: usize) {
+                $($(#[$attribute])* self.$name.on_event(event, place);)*
             }
 
             #[inline(always)]
@@ -73,7 +73,6 @@ macro_rules! analyses {
     };
 }
 
-// `hot` notes what `profile` looks at.
 analyses! {
     rates: super::rates::Rates,
     mix: super::mix::Mix,

@@ -13,6 +13,8 @@ const START_NS: u64 = 1_700_000_000_123_456_789;
 
 /// Feeds one made-up operation of a client with what goes with it.
 fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random) {
+    // Answers come a little out of order.
+    let record_id = (time_ns - START_NS) * 16 + random.below(1 << 9);
     let address = IpAddress::v4([10, 0, 0, client as u8]);
     // A file belongs to one client: who works side by side shares connections, not files.
     let file = FileKey(spread(client << 32 | random.below(50)));
@@ -21,6 +23,7 @@ fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random)
     let direction =
         [None, Some(TransferDirection::Read), Some(TransferDirection::Write)][random.below(3) as usize];
     let event = OperationEvent {
+        record_id,
         time_ns,
         latency_ns: random.chance(0.9).then(|| random.below(1 << 30)),
         client: address,

@@ -420,6 +420,7 @@ fn events<'b>(
             let (protocol, kind) = known.of(protocol, operation);
             let [client, server] = flows.get(&request_flows[row]).copied().unwrap_or_default();
             let event = OperationEvent {
+                record_id: ids[row] as u64,
                 time_ns: times[row] as u64,
                 latency_ns: some("latency_ns", latencies).map(|ns| ns as u64),
                 client,

@@ -16,7 +16,7 @@ use super::duplicates::Duplicates;
 use super::hot::{ClientEntry, Hot, HotLoad};
 use super::mix::{Mix, OperationFigures};
 use super::not_understood::{Amount, NotUnderstood};
-use super::profile::{Profile, Transfers};
+use super::profile::{Figures, Transfers};
 use super::rates::{RateInterval, Rates};
 use super::{Analysis, Latency, Quantiles, findings};
 use crate::ledger::Ledger;
@@ -119,7 +119,7 @@ impl Analysis {
             operations_per_s: per_second(operations as f64),
             wire_gbit_per_s: per_second(ledger.wire_bytes as f64 * 8e-9),
             by_operation: operation_rows(&all.mix),
-            profile: profile_row(&all.profile, duration_s),
+            profile: profile_row(&all.profile.figures(), duration_s),
             duplicates: duplicate_row(&all.duplicates),
             files: rank(files, &hot.total, hot.files.evicted().0, |key| hot.path(key)),
             directories: rank(directories(hot), &hot.total, 0, |key| hot.path(key)),
@@ -162,7 +162,7 @@ fn operation_rows(mix: &Mix) -> Vec<OperationRow> {
     mix.iter().filter(|(_, o)| o.calls > 0).map(row).collect()
 }
 
-fn profile_row(profile: &Profile, duration_s: f64) -> ProfileRow {
+fn profile_row(profile: &Figures, duration_s: f64) -> ProfileRow {
     let (outstanding_mean, outstanding_max) = profile.outstanding(duration_s);
     let [read, write] = &profile.transfers;
     let transfer = |t: &Transfers| TransferRow {
