@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
+import pyarrow.compute
 import pyarrow.parquet
 
 import brunt
@@ -117,6 +118,17 @@ class TraceTest(Folder):
         pyarrow.parquet.write_table(older, mixed / "trace" / "part-1-000000.parquet")
         with self.assertRaisesRegex(brunt.VersionError, r"version 3 \(by brunt 0.0.9\) and version 4"):
             brunt.open(mixed)
+
+    def test_a_sample_of_this_version_opens(self) -> None:
+        samples = Path(os.environ["TESTDATA"]) / "traces"
+        trace = brunt.open_trace(samples / f"v{brunt._trace.VERSION}")
+        self.assertEqual(trace.program, "brunt 0.1.0")
+        rows = {name: trace.table(name).num_rows for name in trace.tables()}
+        for name, expected in (("operations", 205), ("packets", 581), ("names", 51), ("entries", 173), ("checksums", 295)):
+            self.assertEqual(rows[name], expected, name)
+        self.assertEqual(trace.ledger()["calls_answered"], 165)
+        self.assertEqual(trace.latencies().count, 165)
+        self.assertEqual(pyarrow.compute.sum(trace.operations(["moved_bytes"])["moved_bytes"]).as_py(), 196610)
 
     def test_programs_may_be_mixed(self) -> None:
         mixed = self.folder / "programs"
