@@ -21,7 +21,7 @@ const PREFETCH_AHEAD: usize = 8;
 
 /// A READ or WRITE of a known file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
+pub struct FileTransfer {
     /// Which way.
     pub direction: TransferDirection,
     /// The file.
@@ -53,7 +53,7 @@ impl Weight for Ends {
 #[derive(Clone, Debug)]
 pub struct Order {
     /// By `record_id`.
-    waiting: VecDeque<Transfer>,
+    waiting: VecDeque<FileTransfer>,
     pairs: Bounded<Ends>,
 }
 
@@ -67,16 +67,16 @@ impl Order {
     /// Adds an operation; `None` unless it transfers data of a known file and another one's turn has come: that
     /// one, and whether it is sequential.
     #[inline]
-    pub fn add(&mut self, event: &OperationEvent) -> Option<(Transfer, bool)> {
+    pub fn add(&mut self, event: &OperationEvent) -> Option<(FileTransfer, bool)> {
         let (direction, file) = (event.direction?, event.file?);
         let pair = file.0 ^ client_key(event.client);
         let place = self.pairs.guess(pair);
         let OperationEvent { record_id, offset, bytes, .. } = *event;
-        self.insert(Transfer { direction, file, offset, bytes, record_id, pair, place });
+        self.insert(FileTransfer { direction, file, offset, bytes, record_id, pair, place });
         if self.waiting.len() > WAITING_MAX { self.next() } else { None }
     }
 
-    fn insert(&mut self, transfer: Transfer) {
+    fn insert(&mut self, transfer: FileTransfer) {
         // Most answers come in order, and those that do not are a few places off.
         let later =
             self.waiting.iter().rev().take_while(|other| other.record_id > transfer.record_id).count();
@@ -84,7 +84,7 @@ impl Order {
     }
 
     /// The first of those that wait, and whether it is sequential.
-    pub fn next(&mut self) -> Option<(Transfer, bool)> {
+    pub fn next(&mut self) -> Option<(FileTransfer, bool)> {
         if let Some(soon) = self.waiting.get(PREFETCH_AHEAD) {
             self.pairs.prefetch(soon.place);
         }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::analyse::Analyse;
 use super::event::OperationEvent;
-use super::order::{Order, Transfer};
+use super::order::{FileTransfer, Order};
 use crate::operation::{FileKey, TransferDirection};
 
 /// The granularity of working sets.
@@ -32,16 +32,16 @@ pub struct Transfers {
 
 /// The profile.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(from = "Figures")]
+#[serde(from = "ProfileFigures")]
 pub struct Profile {
     /// All that does not depend on order, and the rest of what had its turn.
-    figures: Figures,
+    figures: ProfileFigures,
     order: Order,
 }
 
 /// What the profile has counted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Figures {
+pub struct ProfileFigures {
     /// Read, then written.
     pub transfers: [Transfers; 2],
     /// Operations that move no data.
@@ -54,8 +54,8 @@ pub struct Figures {
     operations: u64,
 }
 
-impl From<Figures> for Profile {
-    fn from(figures: Figures) -> Profile {
+impl From<ProfileFigures> for Profile {
+    fn from(figures: ProfileFigures) -> Profile {
         Profile { figures, order: Order::default() }
     }
 }
@@ -69,7 +69,7 @@ impl Serialize for Profile {
 
 impl Profile {
     /// What was counted, as if nothing came any more.
-    pub fn figures(&self) -> Cow<'_, Figures> {
+    pub fn figures(&self) -> Cow<'_, ProfileFigures> {
         if self.order.is_empty() {
             return Cow::Borrowed(&self.figures);
         }
@@ -100,9 +100,9 @@ fn blocks(file: FileKey, offset: u64, bytes: u32) -> impl Iterator<Item = u64> {
         .map(move |block| spread(file.0.wrapping_add(block.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
 }
 
-impl Figures {
+impl ProfileFigures {
     #[inline]
-    fn judge(&mut self, transfer: &Transfer, sequential: bool) {
+    fn judge(&mut self, transfer: &FileTransfer, sequential: bool) {
         let write = transfer.direction == TransferDirection::Write;
         self.transfers[usize::from(write)].sequential += u64::from(sequential);
         if !write && !sequential {
@@ -161,8 +161,8 @@ impl Analyse for Profile {
     }
 }
 
-impl Figures {
-    fn merge(&mut self, other: &Figures) {
+impl ProfileFigures {
+    fn merge(&mut self, other: &ProfileFigures) {
         for (mine, theirs) in self.transfers.iter_mut().zip(&other.transfers) {
             mine.operations += theirs.operations;
             mine.bytes += theirs.bytes;

@@ -16,7 +16,7 @@ use super::duplicates::Duplicates;
 use super::hot::{ClientEntry, Hot, HotLoad};
 use super::mix::{Mix, OperationFigures};
 use super::not_understood::{Amount, NotUnderstood};
-use super::profile::{Figures, Transfers};
+use super::profile::{ProfileFigures, Transfers};
 use super::rates::{RateInterval, Rates};
 use super::{Analysis, Latency, Quantiles, findings};
 use crate::ledger::Ledger;
@@ -162,7 +162,7 @@ fn operation_rows(mix: &Mix) -> Vec<OperationRow> {
     mix.iter().filter(|(_, o)| o.calls > 0).map(row).collect()
 }
 
-fn profile_row(profile: &Figures, duration_s: f64) -> ProfileRow {
+fn profile_row(profile: &ProfileFigures, duration_s: f64) -> ProfileRow {
     let (outstanding_mean, outstanding_max) = profile.outstanding(duration_s);
     let [read, write] = &profile.transfers;
     let transfer = |t: &Transfers| TransferRow {
