@@ -2,7 +2,8 @@
 //! when measuring begins until it ends. Its figures are those of [`brunt_result::transfer`].
 //!
 //! The rule: bytes are those of the time in which the load was measured, not of connecting, ramp-up or draining. They are
-//! read at its begin, and then often enough that what lies between two readings is at most a hundredth of a run.
+//! read before its begin, at it, and then often enough that what lies between two readings is at most a hundredth of a run.
+//! Where the load ends between two readings, links go on as before until then, and carry no more than the next one says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::hook::{HookError, RunHook};
 use crate::observe::{Hub, RunInfo};
 
 /// Between two readings, at first.
-const PERIOD: Duration = Duration::from_millis(50);
+const PERIOD: Duration = Duration::from_millis(20);
 /// With more readings every second one is dropped, and they are made half as often.
 const READINGS_MAX: usize = 256;
 /// How often it is asked during a stretch without load whether the experiment was interrupted.
@@ -124,22 +125,23 @@ impl RunHook for Traffic {
         let State::Waits(mut meter) = std::mem::replace(&mut self.state, State::Lost) else { return };
         let (sender, ended) = channel::<()>();
         let begin = start.after(ramp_up);
+        let mut readings = Readings::from(PERIOD);
+        let first = match ramp_up.is_zero() {
+            // Nothing of the load is carried before it begins, however early that is.
+            true => meter.read().map(|bytes| readings.add(begin, bytes)),
+            false => readings.read(&mut meter),
+        };
         let thread = std::thread::Builder::new().name("links".into()).spawn(move || {
-            let mut readings = Readings::from(PERIOD);
-            let wait = |until: Nanos| {
-                let now = Clock::Monotonic.now();
-                let left = if until > now { until.since(now) } else { Duration::ZERO };
-                ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
-            };
-            let mut next = begin;
-            while wait(next) {
-                if let Err(error) = readings.read(&mut meter) {
-                    return (meter, Err(error));
+            let read = move |meter: &mut Meter| {
+                first?;
+                while ended.recv_timeout(readings.wait(begin)) == Err(RecvTimeoutError::Timeout) {
+                    readings.read(meter)?;
                 }
-                next = Clock::Monotonic.now().after(readings.period);
-            }
-            let last = readings.read(&mut meter);
-            (meter, last.map(|()| readings))
+                readings.read(meter)?;
+                Ok(readings)
+            };
+            let readings = read(&mut meter);
+            (meter, readings)
         });
         match thread {
             Ok(thread) => self.state = State::Reads(sender, thread),
@@ -196,14 +198,17 @@ impl RunHook for Traffic {
                 start_s: phase.start_s,
                 end_s: phase.end_s,
                 useful_bytes: (phase.bytes_per_second * seconds).round() as u64,
-                links: named(readings.between(at(phase.start_s), at(phase.end_s))).collect(),
+                links: named(readings.between(at(phase.start_s), at(phase.end_s), outcome.end)).collect(),
             }
         });
         run.transfer = Some(RunTransfer {
             seconds: outcome.end.since(outcome.start).as_secs_f64(),
             // Those that completed later did not count in the rates either.
             useful_bytes: moves.map(|op| op.bytes.saturating_sub(op.late_bytes)).sum(),
-            links: named(readings.between(outcome.start, outcome.end)).enumerate().map(link).collect(),
+            links: named(readings.between(outcome.start, outcome.end, outcome.end))
+                .enumerate()
+                .map(link)
+                .collect(),
             phases: phases.collect(),
         });
     }
@@ -221,9 +226,20 @@ impl Readings {
     }
 
     fn read(&mut self, meter: &mut Meter) -> std::io::Result<()> {
+        let before = Clock::Monotonic.now();
         let bytes = meter.read()?;
-        self.add(Clock::Monotonic.now(), bytes);
+        let took = Clock::Monotonic.now().since(before);
+        self.add(before.after(took / 2), bytes);
         Ok(())
+    }
+
+    /// How long until the next reading; one is at `begin`.
+    fn wait(&self, begin: Nanos) -> Duration {
+        let now = Clock::Monotonic.now();
+        let last = self.made.last().map_or(now, |(at, _)| *at);
+        let next = last.after(self.period);
+        let next = if last < begin { next.min(begin) } else { next };
+        if next > now { next.since(now) } else { Duration::ZERO }
     }
 
     fn add(&mut self, at: Nanos, bytes: Bytes) {
@@ -238,13 +254,28 @@ impl Readings {
         }
     }
 
-    /// What links carried from then until then.
-    fn between(&self, from: Nanos, until: Nanos) -> Bytes {
-        let (from, until) = (self.at(from), self.at(until));
+    /// What links carried from then until then, of a load that ended at `end`.
+    fn between(&self, from: Nanos, until: Nanos, end: Nanos) -> Bytes {
+        let until = if until < end { self.at(until) } else { self.at_end(end) };
+        let from = self.at(from);
         let less = |(until, from): (&[f64; 2], &[f64; 2])| {
             std::array::from_fn(|way| (until[way] - from[way]).max(0.0).round() as u64)
         };
         until.iter().zip(&from).map(less).collect()
+    }
+
+    /// The counters when the load ended: they went on as between the two readings before, but not beyond the next.
+    fn at_end(&self, end: Nanos) -> Vec<[f64; 2]> {
+        let next = self.made.partition_point(|(at, _)| *at <= end);
+        let known = next.checked_sub(2).map(|from| &self.made[from..next]).zip(self.made.get(next));
+        let Some(([earlier, last], (_, most))) = known else { return self.at(end) };
+        let (span, rest) = (last.0.since(earlier.0).as_secs_f64(), end.since(last.0).as_secs_f64());
+        let mut found = Vec::new();
+        for ((earlier, last), most) in earlier.1.iter().zip(&last.1).zip(most) {
+            let grown = |way: usize| last[way] as f64 + (last[way] - earlier[way]) as f64 * rest / span;
+            found.push(std::array::from_fn(|way| grown(way).min(most[way] as f64)));
+        }
+        found
     }
 
     /// The counters at a time: between two readings in proportion, before the first and after the last those.
@@ -287,12 +318,13 @@ mod tests {
     #[test]
     fn bytes_of_any_stretch() {
         let readings = even(2_000);
-        assert_eq!(readings.between(at(1_000), at(3_000)), [[6_000, 2_000]]);
-        assert_eq!(readings.between(at(1_010), at(1_035)), [[75, 25]]);
-        assert_eq!(readings.between(at(0), at(1_010)), [[30, 10]]);
-        assert_eq!(readings.between(at(2_990), at(9_000)), [[30, 10]]);
-        assert_eq!(readings.between(at(5_000), at(9_000)), [[0, 0]]);
-        assert!(Readings::from(PERIOD).between(at(0), at(1)).is_empty());
+        let between = |from, until| readings.between(at(from), at(until), at(u64::MAX / 2_000_000));
+        assert_eq!(between(1_000, 3_000), [[6_000, 2_000]]);
+        assert_eq!(between(1_010, 1_035), [[75, 25]]);
+        assert_eq!(between(0, 1_010), [[30, 10]]);
+        assert_eq!(between(2_990, 9_000), [[30, 10]]);
+        assert_eq!(between(5_000, 9_000), [[0, 0]]);
+        assert!(Readings::from(PERIOD).between(at(0), at(1), at(1)).is_empty());
     }
 
     /// A run of any length has no more readings than fit, at least half of that, and its first.
@@ -306,9 +338,23 @@ mod tests {
                 readings.made.len()
             );
             assert_eq!(readings.made[0].0, at(1_000));
-            let whole = readings.between(at(1_000), at(hours * 3_600_000));
+            let whole = readings.between(at(1_000), at(hours * 3_600_000), at(hours * 3_600_000));
             let expected = hours * 3_600_000 - 1_000;
             assert!(whole[0][1].abs_diff(expected) <= expected / 100, "{whole:?} of {expected}");
+        }
+    }
+
+    /// Where a load ends between two readings, all that it moved counts, and no more: links stand still after it.
+    #[test]
+    fn a_load_ends_between_readings() {
+        for end in [1_100, 1_101, 1_107, 1_119] {
+            let mut readings = Readings::from(PERIOD);
+            for now in (980..1_200).step_by(20) {
+                let carried = now.clamp(1_000, end) - 1_000;
+                readings.add(at(now), vec![[carried * 3, carried]]);
+            }
+            let whole = readings.between(at(1_000), at(end), at(end));
+            assert_eq!(whole, [[(end - 1_000) * 3, end - 1_000]], "{end}");
         }
     }
 }

@@ -101,10 +101,14 @@ pub fn table(summary: &Summary) -> Vec<String> {
         lines.push(format!("runs made one after the other are alike (correlation {alike:.2}): the machine"));
         lines.push("drifted; intervals are wider for it, more rounds or longer runs cover more of it".into());
     }
-    lines.extend(super::indexes::lines(summary).iter().map(|line| cut(line)));
-    lines.extend(super::transfer::lines(summary).iter().map(|line| cut(line)));
-    lines.extend(probes(summary));
+    lines.extend(below(summary));
     lines
+}
+
+/// What stands below the table of points.
+fn below(summary: &Summary) -> Vec<String> {
+    let more = [super::indexes::lines(summary), super::transfer::lines(summary)].concat();
+    more.iter().map(|line| cut(line)).chain(probes(summary)).collect()
 }
 
 /// Requests that did not succeed, over all runs of a point, by kind.

@@ -11,7 +11,7 @@ use super::table::width;
 /// Columns of what a row is of.
 const LABEL: usize = 35;
 /// Points that are listed; all are in the summary.
-const POINTS_MAX: usize = 40;
+const POINTS_MAX: usize = 16;
 
 /// Nothing without a lab, and nothing in one with a single link: what that carries is the load and its headers.
 pub(super) fn lines(summary: &Summary) -> Vec<String> {
