@@ -185,7 +185,9 @@ mod tests {
         assert_eq!(broken, [0, 101, 100, 5000 - WAITING_MAX as u64]);
         let mut order = Order::default();
         assert!(order.is_empty());
-        (0..5000).for_each(|id| drop(order.add(&read(id, 0, 1))));
+        for id in 0..5000 {
+            order.add(&read(id, 0, 1));
+        }
         assert_eq!(order.waiting.len(), WAITING_MAX);
     }
 }
