@@ -199,11 +199,11 @@ impl Make {
         let link = LinkTraffic {
             there_bytes: self.count(),
             back_bytes: self.count(),
-            idle_there_bytes_per_second: self.maybe(Make::float),
-            idle_back_bytes_per_second: self.maybe(Make::float),
+            idle_there_bytes_per_second: self.maybe(|make| make.count() as f64),
+            idle_back_bytes_per_second: self.maybe(|make| make.count() as f64),
             delayed: self.0.chance(0.5),
         };
-        let (start_s, end_s) = (self.float(), self.float());
+        let (start_s, end_s) = (self.count() as f64, self.count() as f64);
         let bytes = WayBytes { there: self.count(), back: self.count() };
         let phase = PhaseTransfer {
             kind: self.one_of(&[PhaseKind::Before, PhaseKind::During]),
@@ -214,7 +214,7 @@ impl Make {
             links: BTreeMap::from([("wan".into(), bytes)]),
         };
         let links = BTreeMap::from([("wan".into(), link)]);
-        RunTransfer { seconds: self.float(), useful_bytes: self.count(), links, phases: vec![phase] }
+        RunTransfer { seconds: self.count() as f64, useful_bytes: self.count(), links, phases: vec![phase] }
     }
 
     fn run(&mut self) -> RunSummary {

@@ -111,7 +111,7 @@ mod tests {
         let lines = lines(&summary);
         let has = |parts: &[&str]| lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
         assert!(
-            has(&["store write", "2.512", "2.250", "1.256"]) && has(&["during killed", "-"]),
+            has(&["store write", "2.513", "2.250", "1.256"]) && has(&["during killed", "-"]),
             "{lines:#?}"
         );
         assert!(lines.iter().all(|line| line.chars().count() <= super::super::table::WIDTH), "{lines:#?}");
