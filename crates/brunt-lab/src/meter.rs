@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::link::LinkHandle;
+use crate::link::{LinkDevice, LinkHandle};
 use crate::netlink::Netlink;
 use crate::wiring::Ends;
 
@@ -14,10 +14,10 @@ pub struct Meter {
     links: Vec<Metered>,
 }
 
-/// A link, and those devices of its hosts whose bytes its thread does not see.
+/// A link, and those devices of its hosts whose bytes its thread does not see, if there are any.
 struct Metered {
     handle: LinkHandle,
-    devices: Vec<[Device; 2]>,
+    devices: Option<[Device; 2]>,
 }
 
 /// A device of a host, and a conversation with the kernel about that host's network.
@@ -29,15 +29,15 @@ struct Device {
 impl Meter {
     /// Of these links and the pairs of devices that carry beside their threads.
     pub(crate) fn of<'a>(links: impl Iterator<Item = (LinkHandle, Option<&'a Ends>)>) -> io::Result<Meter> {
+        let open = |device: &LinkDevice| {
+            let netlink = device.host.run(Netlink::open)?;
+            io::Result::Ok(Device { netlink, index: device.index })
+        };
         let metered = |(handle, beside): (LinkHandle, Option<&Ends>)| {
-            let mut devices = Vec::new();
-            if let Some(Ends { devices: [first, second], .. }) = beside {
-                let open = |device: &crate::link::LinkDevice| {
-                    let netlink = device.host.run(Netlink::open)?;
-                    io::Result::Ok(Device { netlink, index: device.index })
-                };
-                devices.push([open(first)?, open(second)?]);
-            }
+            let devices = match beside {
+                Some(Ends { devices: [first, second], .. }) => Some([open(first)?, open(second)?]),
+                None => None,
+            };
             Ok(Metered { handle, devices })
         };
         let links: io::Result<Vec<Metered>> = links.map(metered).collect();
@@ -65,10 +65,8 @@ impl Metered {
     fn read(&mut self) -> io::Result<[u64; 2]> {
         let report = self.handle.report();
         let mut bytes = [report.there.bytes, report.back.bytes];
-        for devices in &mut self.devices {
-            for (bytes, device) in bytes.iter_mut().zip(devices) {
-                *bytes += device.netlink.stats(device.index)?.tx_bytes;
-            }
+        for (bytes, device) in bytes.iter_mut().zip(self.devices.iter_mut().flatten()) {
+            *bytes += device.netlink.stats(device.index)?.tx_bytes;
         }
         Ok(bytes)
     }

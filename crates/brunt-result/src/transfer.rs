@@ -125,8 +125,8 @@ pub struct PhaseEfficiency {
 impl RunTransfer {
     /// Bytes on all links for each byte that requests read or wrote; `None` if that was none.
     pub fn per_useful_byte(&self) -> Option<f64> {
-        let carried: u64 = self.links.values().map(|link| link.bytes().both()).sum();
-        (self.useful_bytes > 0).then(|| carried as f64 / self.useful_bytes as f64)
+        let sum = Part::of_run(self).sum(&|_, _| true);
+        sum.per_useful(sum.carried)
     }
 }
 
@@ -156,13 +156,8 @@ pub fn efficiency(runs: &[RunSummary]) -> Option<TransferEfficiency> {
     }
     let counted: Vec<&RunTransfer> =
         runs.iter().filter(|run| run.is_complete()).filter_map(|run| run.transfer.as_ref()).collect();
-    let whole = |wanted: &dyn Fn(&str, &LinkTraffic) -> bool| {
-        let part = |run: &&RunTransfer| {
-            let links = run.links.iter().map(|(name, link)| (name.as_str(), link.bytes())).collect();
-            Part { run, seconds: run.seconds, useful: run.useful_bytes, links }.sum(wanted)
-        };
-        CarriedBytes::over(&counted.iter().map(part).collect::<Vec<Sum>>())
-    };
+    let parts: Vec<Part<'_>> = counted.iter().map(|run| Part::of_run(run)).collect();
+    let whole = |wanted: &Wanted<'_>| CarriedBytes::over(&parts, wanted);
     let apart = delayed_apart(&counted);
     let mut names: Vec<&String> = counted.iter().flat_map(|run| run.links.keys()).collect();
     names.sort();
@@ -194,27 +189,22 @@ fn phases(runs: &[&RunTransfer], apart: bool) -> Vec<PhaseEfficiency> {
         }
     }
     let of = |(kind, faults): (PhaseKind, &[String])| {
-        let found = runs.iter().flat_map(|run| run.phases.iter().map(move |phase| (*run, phase)));
-        let found: Vec<(&RunTransfer, &PhaseTransfer)> =
-            found.filter(|(_, phase)| phase.kind == kind && phase.faults == faults).collect();
-        let sums = |wanted: &dyn Fn(&str, &LinkTraffic) -> bool| {
-            let part = |(run, phase): &(&RunTransfer, &PhaseTransfer)| {
-                let links = phase.links.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
-                let seconds = phase.end_s - phase.start_s;
-                Part { run, seconds, useful: phase.useful_bytes, links }.sum(wanted)
-            };
-            CarriedBytes::over(&found.iter().map(part).collect::<Vec<Sum>>())
-        };
+        let of_all = runs.iter().flat_map(|run| run.phases.iter().map(|phase| (*run, phase)));
+        let found = of_all.filter(|(_, phase)| phase.kind == kind && phase.faults == faults);
+        let parts: Vec<Part<'_>> = found.map(|(run, phase)| Part::of_phase(run, phase)).collect();
         PhaseEfficiency {
             kind,
             faults: faults.to_vec(),
-            runs: found.len() as u32,
-            all: sums(&|_, _| true),
-            delayed: apart.then(|| sums(&|_, link| link.delayed)),
+            runs: parts.len() as u32,
+            all: CarriedBytes::over(&parts, &|_, _| true),
+            delayed: apart.then(|| CarriedBytes::over(&parts, &|_, link| link.delayed)),
         }
     };
     keys.into_iter().map(of).collect()
 }
+
+/// Which links count, by name and what they did in the run.
+type Wanted<'a> = dyn Fn(&str, &LinkTraffic) -> bool + 'a;
 
 /// A stretch of a run.
 struct Part<'a> {
@@ -233,8 +223,18 @@ struct Sum {
     idle: Option<f64>,
 }
 
-impl Part<'_> {
-    fn sum(&self, wanted: &dyn Fn(&str, &LinkTraffic) -> bool) -> Sum {
+impl<'a> Part<'a> {
+    fn of_run(run: &'a RunTransfer) -> Part<'a> {
+        let links = run.links.iter().map(|(name, link)| (name.as_str(), link.bytes())).collect();
+        Part { run, seconds: run.seconds, useful: run.useful_bytes, links }
+    }
+
+    fn of_phase(run: &'a RunTransfer, phase: &'a PhaseTransfer) -> Part<'a> {
+        let links = phase.links.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
+        Part { run, seconds: phase.end_s - phase.start_s, useful: phase.useful_bytes, links }
+    }
+
+    fn sum(&self, wanted: &Wanted<'_>) -> Sum {
         let (mut carried, mut idle) = (0, Some(0.0));
         for (name, bytes) in &self.links {
             let Some(link) = self.run.links.get(*name).filter(|link| wanted(name, link)) else { continue };
@@ -245,17 +245,24 @@ impl Part<'_> {
     }
 }
 
+impl Sum {
+    /// These bytes for each useful one.
+    fn per_useful(&self, bytes: f64) -> Option<f64> {
+        (self.useful > 0.0).then(|| bytes / self.useful)
+    }
+}
+
 impl CarriedBytes {
-    fn over(sums: &[Sum]) -> CarriedBytes {
+    fn over(parts: &[Part<'_>], wanted: &Wanted<'_>) -> CarriedBytes {
+        let sums: Vec<Sum> = parts.iter().map(|part| part.sum(wanted)).collect();
         let estimate = |get: &dyn Fn(&Sum) -> Option<f64>| {
             let values: Option<Vec<f64>> = sums.iter().map(get).collect();
             Estimate::of(&values.unwrap_or_default())
         };
-        let per_useful = |sum: &Sum, bytes: f64| (sum.useful > 0.0).then(|| bytes / sum.useful);
         CarriedBytes {
             bytes_per_second: estimate(&|sum| (sum.seconds > 0.0).then(|| sum.carried / sum.seconds)),
-            per_useful_byte: estimate(&|sum| per_useful(sum, sum.carried)),
-            without_idle: estimate(&|sum| per_useful(sum, sum.carried - sum.idle? * sum.seconds)),
+            per_useful_byte: estimate(&|sum| sum.per_useful(sum.carried)),
+            without_idle: estimate(&|sum| sum.per_useful(sum.carried - sum.idle? * sum.seconds)),
         }
     }
 }

@@ -209,13 +209,8 @@ impl Output {
     }
 
     /// The flag behind [`Output::is_interrupted`], for loops that look at it themselves.
-    pub fn interrupt_flag(&self) -> &AtomicBool {
+    pub fn interrupt_flag(&self) -> &Arc<AtomicBool> {
         &self.interrupted
-    }
-
-    /// The same flag, for who outlives this borrow.
-    pub fn interrupts(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.interrupted)
     }
 
     fn write(&self, text: std::fmt::Arguments<'_>) {

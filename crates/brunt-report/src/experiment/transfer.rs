@@ -95,7 +95,7 @@ fn cell(estimate: Option<Estimate>, show: impl Fn(f64) -> String) -> Cell {
             let width = found.relative_half_width().map_or(String::new(), plus_minus);
             Cell::Estimate(show(found.mean), width)
         }
-        None => Cell::text("\u{2013}"),
+        None => Cell::Empty,
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
         let found = section(&summary, &Points::of(&summary)).expect("a section");
         let said = format!("{:?}", found.blocks);
         for expected in
-            ["1.50", "2.50", "± 32 %", "2 MB/s", "nothing read or written", "\u{2013}", "far", "delayed"]
+            ["1.50", "2.50", "± 32 %", "2 MB/s", "nothing read or written", "Empty", "far", "delayed"]
         {
             assert!(said.contains(expected), "{expected} in {said}");
         }

@@ -2,7 +2,7 @@
 //! when measuring begins until it ends. Its figures are those of [`brunt_result::transfer`].
 //!
 //! The rule: bytes are those of the time in which the load was measured, not of connecting, ramp-up or draining. They are
-//! read before its begin, at it, and then often enough that what lies between two readings is at most a hundredth of a run.
+//! read before its begin, at it, and then every 20 ms; in a long run less often, but more than a hundred times.
 //! Where the load ends between two readings, links go on as before until then, and carry no more than the next one says.
 
 use std::collections::{BTreeMap, BTreeSet};

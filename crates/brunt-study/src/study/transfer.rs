@@ -38,7 +38,7 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
         ));
     }
     if found.iter().any(|(_, transfer)| transfer.all.without_idle.is_none()) {
-        lines.push("w/o idle: not known where no idle time was measured ([lab] idle = \"2s\")".into());
+        lines.push("w/o idle: without what links carry when idle; write idle = \"2s\" in [lab]".into());
     }
     if found.iter().any(|(_, transfer)| transfer.delayed.is_some()) {
         lines.push("delayed: on links that have a delay at any point, as those between sites".into());

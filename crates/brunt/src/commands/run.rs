@@ -221,8 +221,9 @@ impl Entered<'_> {
             .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
         let watch = Watch::default();
         let mut hooks = RunHooks::new();
-        let links = || experiment.points().into_iter().map(|point| point.links).collect::<Vec<_>>();
-        hooks.extend(lab.map(|lab| brunt_study::lab::hook(lab, links())));
+        let points = lab.map_or_else(Vec::new, |_| experiment.points());
+        let links: Vec<_> = points.into_iter().map(|point| point.links).collect();
+        hooks.extend(lab.map(|lab| brunt_study::lab::hook(lab, links.clone())));
         if !roles.is_empty() {
             hooks.push(Box::new(Roles::new(roles.clone(), &watch)));
         }
@@ -247,7 +248,7 @@ impl Entered<'_> {
         hooks.extend(faults.map(|faults| Box::new(faults) as Box<dyn RunHook>));
         // Begun last and ended first: it counts what all others cause, and sums up what faults have cut runs into.
         let idle = experiment.lab.as_ref().and_then(|lab| lab.idle).map(|idle| idle.0);
-        let counted = |lab| brunt_study::lab::traffic(lab, &links(), idle, output.interrupts());
+        let counted = |lab| brunt_study::lab::traffic(lab, &links, idle, Arc::clone(output.interrupt_flag()));
         hooks.extend(lab.map(counted).transpose().map_err(Failure::failed)?);
         let company = Company { observers, hooks };
         let version = env!("CARGO_PKG_VERSION");
