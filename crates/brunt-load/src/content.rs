@@ -56,6 +56,12 @@ pub trait Content {
         status: RequestStatus,
     ) -> RequestStatus;
 
+    /// What was wrong with the data of the request that ended last, in words; asked only about the first that
+    /// [`Content::completed`] found wrong.
+    fn difference(&self) -> String {
+        "the data differs from what was written".to_string()
+    }
+
     /// Puts on record what has to be there before requests go out; also called at the end.
     ///
     /// # Errors
@@ -89,6 +95,9 @@ impl<C: Content> Content for &mut C {
         status: RequestStatus,
     ) -> RequestStatus {
         (**self).completed(request, carried, status)
+    }
+    fn difference(&self) -> String {
+        (**self).difference()
     }
     fn flush(&mut self) -> io::Result<()> {
         (**self).flush()

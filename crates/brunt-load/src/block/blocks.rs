@@ -13,7 +13,7 @@ use crate::block::data::DataSource;
 use crate::block::generator::{Area, Planned};
 use crate::block::shelf::RunMark;
 use crate::block::synthetic::WorkerId;
-use crate::block::verify::{GRAINS_MAX, HEADER_BYTES, Journal, JournalHead, Ledger, StableWhen};
+use crate::block::verify::{Difference, GRAINS_MAX, HEADER_BYTES, Journal, JournalHead, Ledger, StableWhen};
 use crate::block::workload::Workload;
 use crate::content::{Carried, Content};
 use crate::load::WorkloadError;
@@ -25,6 +25,8 @@ pub struct Blocks {
     writes: bool,
     /// Buffers may hold data that was made from a content.
     by_content: bool,
+    /// Of the read that was found wrong last.
+    difference: Option<Difference>,
 }
 
 impl Blocks {
@@ -57,6 +59,7 @@ impl Blocks {
             ledger: ledger(workload, info, area, id, run)?,
             writes: workload.writes(),
             by_content: false,
+            difference: None,
         })
     }
 }
@@ -107,8 +110,17 @@ impl Content for Blocks {
     ) -> RequestStatus {
         match &mut self.ledger {
             None => status,
-            Some(ledger) => verified(ledger, request, carried, status),
+            Some(ledger) => {
+                let (status, difference) = verified(ledger, request, carried, status);
+                self.difference = difference;
+                status
+            }
         }
+    }
+
+    #[cold]
+    fn difference(&self) -> String {
+        self.difference.expect("asked about a read that was found wrong").to_string()
     }
 
     #[inline]
@@ -117,23 +129,24 @@ impl Content for Blocks {
     }
 }
 
-/// How a request ended, by what the ledger knows.
+/// How a request ended, by what the ledger knows, and what is wrong with its data.
 fn verified(
     ledger: &mut Ledger,
     request: &Planned,
     carried: &Carried,
     status: RequestStatus,
-) -> RequestStatus {
+) -> (RequestStatus, Option<Difference>) {
     let good = status == RequestStatus::Good;
     match request.op {
         Op::Flush if good => ledger.end_flush(carried.ticket),
         Op::Write => ledger.end_write(request.offset, request.len, carried.ticket, good),
-        Op::Read if good && !ledger.check_read(request.offset, &carried.buf[..request.len as usize]) => {
-            return RequestStatus::Miscompare;
+        Op::Read if good => {
+            let difference = ledger.check_read(request.offset, &carried.buf[..request.len as usize]);
+            return (if difference.is_some() { RequestStatus::Miscompare } else { status }, difference);
         }
         _ => {}
     }
-    status
+    (status, None)
 }
 
 /// The ledger of a workload that verifies.

@@ -4,6 +4,7 @@
 //! The rule: overlapping requests of a worker are never in flight together, and workers use disjoint parts,
 //! so the expected content of each block is known at any time.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -37,6 +38,36 @@ pub enum BlockFinding {
     },
     /// A header of this run, and a checksum that is wrong.
     Corrupt,
+}
+
+/// A grain that does not hold what was written there last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// The write that was acknowledged last.
+    pub expected: u64,
+    /// The newest write of the worker, anywhere: how long ago the expected one was.
+    pub newest: u64,
+    /// What is there.
+    pub found: BlockFinding,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Difference { offset, expected, newest, found } = self;
+        write!(
+            f,
+            "the data differs from what was written: at byte {offset}, instead of write {expected} of {newest}, "
+        )?;
+        match found {
+            BlockFinding::Sealed { generation } => write!(f, "there is write {generation}"),
+            BlockFinding::Zeros => f.write_str("there are zeros"),
+            BlockFinding::Foreign => f.write_str("there is something that this run did not write"),
+            BlockFinding::Misplaced { offset } => write!(f, "there is a block that belongs at byte {offset}"),
+            BlockFinding::Corrupt => f.write_str("there is a damaged block"),
+        }
+    }
 }
 
 /// Makes `grain` the one at `offset`, of write `generation` of `run`.
@@ -137,15 +168,18 @@ impl Ledger {
         }
     }
 
-    /// Whether a block that was read holds what was written there last.
-    pub fn check_read(&self, offset: u64, block: &[u8]) -> bool {
+    /// Looks whether a block that was read holds what was written there last; the first grain that does not.
+    pub fn check_read(&self, offset: u64, block: &[u8]) -> Option<Difference> {
         let (first, _) = self.grains(offset, block.len() as u64);
-        block.chunks(self.grain as usize).enumerate().all(|(index, grain)| {
+        block.chunks(self.grain as usize).enumerate().find_map(|(index, grain)| {
             let expected = self.generations[first + index];
+            if expected == 0 || expected & UNSURE != 0 {
+                return None;
+            }
             let at = offset + index as u64 * self.grain;
-            expected == 0
-                || expected & UNSURE != 0
-                || inspect(grain, at, self.run) == BlockFinding::Sealed { generation: expected }
+            let found = inspect(grain, at, self.run);
+            let differs = found != BlockFinding::Sealed { generation: expected };
+            differs.then_some(Difference { offset: at, expected, newest: self.writes, found })
         })
     }
 
@@ -363,18 +397,24 @@ mod tests {
     fn stale_blocks_are_found() {
         let mut ledger = Ledger::new(0, 65536, 512, 1, None);
         let (mut old, mut new) = ([1; 1024], [2; 1024]);
-        assert!(ledger.check_read(512, &old), "never written, nothing expected");
+        assert_eq!(ledger.check_read(512, &old), None, "never written, nothing expected");
         let first = ledger.begin_write(512, &mut old);
         ledger.end_write(512, 1024, first, true);
         let second = ledger.begin_write(512, &mut new);
         ledger.end_write(512, 1024, second, true);
-        assert!(ledger.check_read(512, &new));
-        assert!(!ledger.check_read(512, &old));
-        assert!(ledger.check_read(1024, &new[512..]));
+        assert_eq!(ledger.check_read(512, &new), None);
+        let stale = ledger.check_read(512, &old).unwrap();
+        assert_eq!(stale.found, BlockFinding::Sealed { generation: first });
+        assert_eq!((stale.offset, stale.expected, stale.newest), (512, second, second));
+        assert_eq!(
+            stale.to_string(),
+            "the data differs from what was written: at byte 512, instead of write 2 of 2, there is write 1"
+        );
+        assert_eq!(ledger.check_read(1024, &new[512..]), None);
         let third = ledger.begin_write(512, &mut [0; 512]);
         ledger.end_write(512, 512, third, false);
-        assert!(ledger.check_read(512, &old[..512]));
-        assert!(!ledger.check_read(1024, &old[512..]));
+        assert_eq!(ledger.check_read(512, &old[..512]), None);
+        assert!(ledger.check_read(1024, &old[512..]).is_some());
     }
 
     /// Cut or damaged journals are read up to there, and no byte of a head goes unchecked.

@@ -548,7 +548,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.slots.free.push(index);
         self.feed.completed(planned.index, status, now);
         if status != RequestStatus::Good {
-            self.tally.went_wrong(status, error.as_ref(), &planned);
+            self.tally.went_wrong(status, error.as_ref(), &planned, || self.content.difference());
         }
         if recorded {
             self.tally.answered(&planned, intended, sent, now, self.phase.end, status);

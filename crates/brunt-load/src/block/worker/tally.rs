@@ -175,19 +175,17 @@ impl Tally {
         self.occupancy.attempt(sent, now, self.current.start, end, is_recorded);
     }
 
-    /// The first thing that went wrong is kept.
+    /// The first thing that went wrong is kept: the device's error, or else how its data differs.
     #[cold]
     pub(super) fn went_wrong(
         &mut self,
         status: RequestStatus,
         error: Option<&DeviceError>,
         planned: &Planned,
+        difference: impl FnOnce() -> String,
     ) {
         if self.first_error.is_none() {
-            let text = match error {
-                Some(error) => error.to_string(),
-                None => "the data differs from what was written".to_string(),
-            };
+            let text = error.map_or_else(difference, DeviceError::to_string);
             let Planned { op, offset, len, .. } = *planned;
             self.first_error = Some(FirstError { status, op: kind_of(op), offset, len, text });
         }
