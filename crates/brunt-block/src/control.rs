@@ -11,12 +11,31 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// Handles with their names, the outermost first: `fault`, `retry`, and below an array's member 2
 /// `2/fault`.
 pub type Handles = Vec<(String, Arc<dyn Controllable>)>;
 
 /// What an answer or a status says, by name. What does not apply is left out.
 pub type Fields = Vec<(&'static str, Value)>;
+
+/// A figure of a part that changes while it works, for whoever records it over time: what it says of now and of all the
+/// time since its device was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartFigure {
+    /// As it is now.
+    Gauge(f64),
+    /// How many there were; recorded as a rate.
+    Counter(u64),
+    /// Of how many these were a part: the first of the second, both counted.
+    Share(u64, u64),
+}
+
+/// Figures by the names under which probes record them, such as `dirty_bytes` or, of a counter, `waits_per_s`. What does
+/// not apply is left out.
+pub type PartFigures = Vec<(&'static str, PartFigure)>;
 
 /// A part of a device that can be driven while requests run.
 pub trait Controllable: Any + fmt::Debug + Send + Sync {
@@ -35,6 +54,11 @@ pub trait Controllable: Any + fmt::Debug + Send + Sync {
 
     /// What goes on in it.
     fn status(&self) -> Fields;
+
+    /// What of it probes record. Their table (`DEVICE` of `brunt-probe`) says what each name means.
+    fn figures(&self) -> PartFigures {
+        Vec::new()
+    }
 }
 
 impl dyn Controllable {

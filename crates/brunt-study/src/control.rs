@@ -8,6 +8,7 @@
 //! {"do":"disarm","lun":0,"id":1}                        {"answer":"counts","seen":4101,"injected":2050}
 //! {"do":"fail","lun":0,"member":1}                      {"answer":"done"}
 //! {"do":"status","lun":0}                               {"answer":"status","layers":{…}}
+//! {"do":"figures","lun":0}                              {"answer":"figures","layers":{"fault":{"armed_faults":{"gauge":0.0},…}}}
 //! {"do":"rebuild","lun":0}                              {"answer":"refused","reason":"wrong-state","why":"no member has failed"}
 //! ```
 //!
@@ -23,7 +24,7 @@ use std::collections::BTreeMap;
 use std::{fmt, io};
 
 use brunt_block::backends::array::{ArrayControl, ArrayState, ArrayStatus, MemberState};
-use brunt_block::control::{self, Arguments, CommandError, Controllable, Fields, Handles, Value};
+use brunt_block::control::{self, Arguments, CommandError, Controllable, Fields, Handles, PartFigure, Value};
 use brunt_block::layers::fault::{DeviceFault, FaultSwitch};
 use brunt_block::layers::retry::RetrySwitch;
 use brunt_core::Size;
@@ -111,6 +112,8 @@ pub enum Command {
     },
     /// Asks what goes on in all layers of a LUN.
     Status { lun: u16 },
+    /// Asks for what probes record of a LUN's layers.
+    Figures { lun: u16 },
     /// Has a target serve one more LUN, in the words of `--lun`.
     Add { lun: u16, device: String },
     /// Takes a LUN away; commands under way come to their end.
@@ -214,6 +217,11 @@ pub enum Reply {
     Status {
         /// What goes on.
         layers: BTreeMap<String, LayerStatus>,
+    },
+    /// What probes record, by the layer's name and the figure's.
+    Figures {
+        /// Those that have any.
+        layers: BTreeMap<String, BTreeMap<String, PartFigure>>,
     },
     /// It is not.
     Refused(Refusal),
@@ -506,7 +514,8 @@ impl Command {
             | Command::Replace { lun, .. }
             | Command::Rate { lun, .. }
             | Command::Own { lun, .. }
-            | Command::Status { lun } => Some(*lun),
+            | Command::Status { lun }
+            | Command::Figures { lun } => Some(*lun),
             Command::Add { .. }
             | Command::Remove { .. }
             | Command::Resize { .. }
@@ -575,6 +584,7 @@ fn in_device(handles: &Handles, command: &Command) -> Result<Reply, Refusal> {
             let layers = parts.map(|(name, part)| (name.clone(), LayerStatus::of(part.as_ref())));
             Reply::Status { layers: layers.collect() }
         }
+        Command::Figures { .. } => figures(handles),
         Command::Add { .. }
         | Command::Remove { .. }
         | Command::Resize { .. }
@@ -583,6 +593,15 @@ fn in_device(handles: &Handles, command: &Command) -> Result<Reply, Refusal> {
             unreachable!("what concerns the target has no device")
         }
     })
+}
+
+/// What probes record of the layers that have something.
+fn figures(handles: &Handles) -> Reply {
+    let figures = |part: &dyn Controllable| -> BTreeMap<String, PartFigure> {
+        part.figures().into_iter().map(|(name, figure)| (name.to_string(), figure)).collect()
+    };
+    let layers = handles.iter().map(|(name, part)| (name.clone(), figures(part.as_ref())));
+    Reply::Figures { layers: layers.filter(|(_, figures)| !figures.is_empty()).collect() }
 }
 
 fn faults<'a>(handles: &'a Handles, layer: &Option<String>) -> Result<&'a FaultSwitch, Refusal> {

@@ -13,7 +13,9 @@ use std::time::Duration;
 use brunt_core::units::{format_duration, parse_duration};
 use brunt_core::{Clock, Nanos};
 
-use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Handles, Value};
+use crate::control::{
+    Arguments, CommandEntry, CommandError, Controllable, Fields, Handles, PartFigure, PartFigures, Value,
+};
 use crate::open::{LayerEntry, OpenError, bad_value};
 use crate::sparse::Allocation;
 use crate::{
@@ -141,6 +143,13 @@ impl Controllable for RetrySwitch {
             ("overcome", Value::Count(self.overcome())),
             ("recovered", Value::Count(self.recovered())),
             ("told", Value::Count(self.told())),
+        ]
+    }
+
+    fn figures(&self) -> PartFigures {
+        vec![
+            ("retries_per_s", PartFigure::Counter(self.retries())),
+            ("failures_per_s", PartFigure::Counter(self.told())),
         ]
     }
 }

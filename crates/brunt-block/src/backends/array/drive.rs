@@ -1,8 +1,10 @@
 //! An array as something that can be driven while it works: commands and status by name. What they do is
 //! in [`super::state`].
 
-use super::state::{ArrayControl, ArrayError};
-use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Value};
+use super::state::{ArrayControl, ArrayError, MemberState};
+use crate::control::{
+    Arguments, CommandEntry, CommandError, Controllable, Fields, PartFigure, PartFigures, Value,
+};
 
 impl From<ArrayError> for CommandError {
     fn from(error: ArrayError) -> CommandError {
@@ -70,5 +72,19 @@ impl Controllable for ArrayControl {
         }
         fields.extend(status.trouble.map(|trouble| ("trouble", Value::Text(trouble))));
         fields
+    }
+
+    fn figures(&self) -> PartFigures {
+        let status = ArrayControl::status(self);
+        let missing = status.slots.iter().filter(|(_, state)| *state != MemberState::Good).count();
+        let mut figures = vec![
+            ("missing_members", PartFigure::Gauge(missing as f64)),
+            ("degraded_requests_per_s", PartFigure::Counter(status.degraded_requests)),
+            ("read_errors_per_s", PartFigure::Counter(status.read_errors)),
+        ];
+        if let Some((rebuilt, all)) = status.rebuilt_bytes {
+            figures.push(("rebuilt_share", PartFigure::Gauge(rebuilt as f64 / all.max(1) as f64)));
+        }
+        figures
     }
 }

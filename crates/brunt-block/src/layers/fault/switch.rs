@@ -11,7 +11,9 @@ use brunt_core::Nanos;
 use super::blocks::BlockSet;
 use super::kind::FaultEffect;
 use super::spec::{DeviceFault, touched};
-use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Value};
+use crate::control::{
+    Arguments, CommandEntry, CommandError, Controllable, Fields, PartFigure, PartFigures, Value,
+};
 use crate::{DeviceError, DeviceInfo, Op, RefusalKind, Request, Said};
 
 /// Most faults of one layer at once.
@@ -267,6 +269,13 @@ impl Controllable for FaultSwitch {
             ("armed", Value::texts(armed.iter().map(|armed| armed.fault.to_string()))),
             ("injected", Value::Count(self.injected())),
             ("cured", Value::Count(self.cured())),
+        ]
+    }
+
+    fn figures(&self) -> PartFigures {
+        vec![
+            ("armed_faults", PartFigure::Gauge(self.armed().len() as f64)),
+            ("injected_per_s", PartFigure::Counter(self.injected())),
         ]
     }
 }

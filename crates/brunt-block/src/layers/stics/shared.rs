@@ -12,7 +12,9 @@ use brunt_core::{Clock, Nanos};
 use super::cache::Cache;
 use super::log::Log;
 use crate::Waker;
-use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Value};
+use crate::control::{
+    Arguments, CommandEntry, CommandError, Controllable, Fields, PartFigure, PartFigures, Value,
+};
 
 /// What becomes of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -290,5 +292,24 @@ impl Controllable for Shared {
 
     fn status(&self) -> Fields {
         self.lock().fields(self, self.clock.now())
+    }
+
+    fn figures(&self) -> PartFigures {
+        let state = self.lock();
+        let counts = &state.counts;
+        let taken = state.cache.backlog_bytes();
+        let lag = state.cache.lag(self.clock.now());
+        vec![
+            ("dirty_bytes", PartFigure::Gauge(state.cache.dirty_bytes() as f64)),
+            ("log_bytes", PartFigure::Gauge(taken as f64)),
+            ("log_room_bytes", PartFigure::Gauge(self.log.capacity().saturating_sub(taken) as f64)),
+            ("destage_lag_ms", PartFigure::Gauge(lag.as_secs_f64() * 1e3)),
+            ("hit_share", PartFigure::Share(counts.hit_bytes, counts.hit_bytes + counts.miss_bytes)),
+            ("logged_bytes_per_s", PartFigure::Counter(counts.logged_bytes)),
+            ("destaged_bytes_per_s", PartFigure::Counter(counts.destaged_bytes)),
+            ("destage_retries_per_s", PartFigure::Counter(counts.destage_retries)),
+            ("waits_per_s", PartFigure::Counter(counts.waits)),
+            ("waiting_requests", PartFigure::Gauge(counts.waiting as f64)),
+        ]
     }
 }
