@@ -14,6 +14,7 @@ mod activity;
 mod by_name;
 mod cgroup;
 mod cpu;
+mod device;
 mod disk;
 mod figures;
 mod means;
@@ -54,6 +55,9 @@ pub static PROBES: &[Entry] = &[
     entry::<temperature::Temperature>(),
     entry::<process::Process>(),
 ];
+
+/// The probe that reads parts of devices, not files of the kernel.
+pub static DEVICE: &DeviceEntry = &device::ENTRY;
 
 /// What a figure is called, and means.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +127,16 @@ pub struct Entry {
     make: fn() -> Box<dyn Running>,
 }
 
+/// What [`DEVICE`] is: figures that come from elsewhere.
+pub struct DeviceEntry {
+    /// Its name in results and in `[probes] only = […]`.
+    pub name: &'static str,
+    /// One line.
+    pub help: &'static str,
+    /// Everything that it may tell.
+    pub metrics: &'static [Metric],
+}
+
 const fn entry<P: Probe>() -> Entry {
     Entry {
         name: P::NAME,
@@ -135,9 +149,15 @@ const fn entry<P: Probe>() -> Entry {
 }
 
 /// The metric of a name, for those who get names from elsewhere (a file, another process).
-pub fn metric(probe: &str, name: &str) -> Option<(&'static Entry, &'static Metric)> {
-    let entry = PROBES.iter().find(|entry| entry.name == probe)?;
-    Some((entry, entry.metrics.iter().find(|metric| metric.name == name)?))
+pub fn metric(probe: &str, name: &str) -> Option<&'static Metric> {
+    let of_kernel = PROBES.iter().find(|entry| entry.name == probe).map(|entry| entry.metrics);
+    let metrics = of_kernel.or_else(|| (probe == DEVICE.name).then_some(DEVICE.metrics))?;
+    metrics.iter().find(|metric| metric.name == name)
+}
+
+/// The names of all probes, as `[probes] only = […]` takes them.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PROBES.iter().map(|entry| entry.name).chain([DEVICE.name])
 }
 
 /// A probe at work: it knows its last reading.

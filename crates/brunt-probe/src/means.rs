@@ -52,7 +52,7 @@ impl Means {
     pub fn by_host(&self) -> BTreeMap<String, BTreeMap<String, f64>> {
         let mut hosts: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
         for (key, mean) in &self.means {
-            let wanted = metric(&key.probe, &key.metric).is_some_and(|(_, metric)| metric.summary);
+            let wanted = metric(&key.probe, &key.metric).is_some_and(|metric| metric.summary);
             if !wanted || self.is_part_of_a_total(key) || self.is_idle(key) {
                 continue;
             }

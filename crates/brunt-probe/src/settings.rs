@@ -22,7 +22,8 @@ const NAMES_MAX: usize = 64;
 pub struct Probes {
     /// Sampling interval, 10 ms to 1 h; 0: no probes. Default: a twentieth of the shortest run, 50 ms to 1 s.
     pub interval: Span,
-    /// Probes to run, from cpu, activity, memory, network, tcp, disk, pressure, temperature and process; default: all.
+    /// Probes to run, from cpu, activity, memory, network, tcp, disk, pressure, temperature, process
+    /// and device; default: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,
     /// Programs whose processes to record on every host, by name (`/proc/PID/comm`): `["tgtd"]`.
@@ -66,6 +67,11 @@ impl Probes {
         PROBES.iter().filter(chosen).collect()
     }
 
+    /// Whether parts of devices are recorded ([`super::DEVICE`]).
+    pub fn has_devices(&self) -> bool {
+        self.is_on() && (self.only.is_empty() || self.only.iter().any(|name| name == super::DEVICE.name))
+    }
+
     /// Finds the first mistake.
     ///
     /// # Errors
@@ -76,8 +82,8 @@ impl Probes {
             return Err(ProbesError { key: "interval", what });
         }
         for name in &self.only {
-            if !PROBES.iter().any(|entry| entry.name == name) {
-                let known: Vec<&str> = PROBES.iter().map(|entry| entry.name).collect();
+            if !super::names().any(|known| known == name) {
+                let known: Vec<&str> = super::names().collect();
                 let what = format!("unknown probe {name}; the probes are {}", known.join(", "));
                 return Err(ProbesError { key: "only", what });
             }
@@ -144,8 +150,8 @@ mod tests {
     #[test]
     fn help_names_all() {
         let schema = serde_json::to_string(&schemars::schema_for!(Probes)).unwrap();
-        for entry in PROBES {
-            assert!(schema.contains(entry.name), "{}", entry.name);
+        for name in crate::names() {
+            assert!(schema.contains(name), "{name}");
         }
     }
 }

@@ -646,6 +646,15 @@ fn documentation_is_complete() {
             expected += &format!("| `{}` | {} | {summary} |\n", metric.name, metric.help);
         }
     }
+    expected += &format!(
+        "\n### {}\n\nWhat parts of devices say of themselves. Instance: the target and the part, `disk/stics`; of a LUN that the \
+         experiment serves, `disk:0/array`.\n\n| metric | part and what | mean in summary.json |\n|---|---|---|\n",
+        DEVICE.name
+    );
+    for metric in DEVICE.metrics {
+        let summary = if metric.summary { "yes" } else { "" };
+        expected += &format!("| `{}` | {} | {summary} |\n", metric.name, metric.help);
+    }
     if std::env::var_os("BRUNT_BLESS").is_some() {
         std::fs::write(path, &expected).unwrap();
     }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod control;
+pub mod device_probing;
 pub mod experiment;
 pub mod fault;
 pub mod hook;

@@ -72,3 +72,22 @@ fn probes_are_chosen() {
     assert!(keys.clone().all(|key| key.starts_with("activity.") || key.starts_with("memory.")), "{some:#}");
     assert!(keys.count() > 5 && some["samples"].as_u64() >= Some(1), "{some:#}");
 }
+
+/// What parts of a device say is recorded like any probe, of a target that is served too, also when its process is killed
+/// meanwhile: its counters begin again, and of that stretch there is no rate.
+#[test]
+fn parts_of_served_devices_are_recorded() {
+    let output = run(
+        "name = \"x\"\nrepetitions = 1\n[targets.t]\nserve = [\"null:1MiB\", \"memory:8MiB?fault=off\"]\nlun = 1\n\
+         [workloads.w]\nqueue_depth = 4\nretry = { count = 1000, on = \"any\" }\ninterval = \"100ms\"\n\
+         stop = { time = \"2s\" }\n[probes]\ninterval = \"50ms\"\nonly = [\"device\"]\n\
+         [[fault]]\ntarget = \"t\"\nstorage = \"busy,p=0.5\"\nat = \"200ms\"\nfor = \"500ms\"\n\
+         [[fault]]\ntarget = \"t\"\nkill = true\nat = \"1s\"\nfor = \"200ms\"\n",
+    );
+    assert!(output.status.success(), "{output:?}");
+    let probes = probes(&output);
+    let figures = probes["hosts"]["local"].as_object().expect("figures");
+    assert!(figures["device.t:1/fault.injected_per_s"].as_f64() > Some(0.0), "{probes:#}");
+    // Nothing else was asked for, and the other LUN has no parts.
+    assert!(figures.keys().all(|key| key.starts_with("device.t:1/fault.")), "{probes:#}");
+}

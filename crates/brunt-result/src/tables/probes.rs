@@ -8,7 +8,7 @@ use crate::event::Sample;
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "probes",
-    doc: "One row for each host counter and sample, read from the kernel during runs. [probes.md](probes.md) lists the counters.",
+    doc: "One row for each figure and sample of hosts and of parts of devices during runs. [probes.md](probes.md) lists the figures.",
     columns: &[
         Column::int("run", "The run during which it was taken."),
         Column::text("host", "Host: `local`, a host of the lab, or one of `[hosts]`."),

@@ -196,11 +196,28 @@ pub struct LiveSample {
     pub left_out: u32,
 }
 
+/// Of what a sample's figures are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LiveSubject {
+    /// The host.
+    Machine,
+    /// Processes on it.
+    Processes,
+    /// Parts of devices of processes on it.
+    Devices,
+}
+
 impl LiveSample {
-    /// What it goes on: the samples of its host, or those of its host's processes. Both are of the same times, and joined
-    /// with each other would be of half of it.
-    pub fn series(&self) -> (String, bool) {
-        (self.host.clone(), self.values.iter().all(|value| value.0 == "process"))
+    /// What it goes on: the samples of its host, or those of its host's processes or devices. All are of about the same
+    /// times, and joined with each other would be of a part of it.
+    pub fn series(&self) -> (String, LiveSubject) {
+        let all = |probe: &str| self.values.iter().all(|value| value.0 == probe);
+        let subject = match () {
+            () if all("process") => LiveSubject::Processes,
+            () if all("device") => LiveSubject::Devices,
+            () => LiveSubject::Machine,
+        };
+        (self.host.clone(), subject)
     }
 }
 

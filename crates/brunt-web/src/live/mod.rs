@@ -32,7 +32,7 @@ use brunt_study::observe::Observer;
 use self::feed::{Feed, FeedMessage, Witness};
 pub use self::frame::{
     LiveEnd, LiveEnding, LiveFault, LiveFrame, LiveKind, LiveLosses, LivePlan, LivePoint, LiveRun,
-    LiveRunEnd, LiveSample, LiveStretch, LiveThinning, LiveValue,
+    LiveRunEnd, LiveSample, LiveStretch, LiveSubject, LiveThinning, LiveValue,
 };
 pub use self::viewers::LiveWatcher;
 use self::viewers::Viewers;

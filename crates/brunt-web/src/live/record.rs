@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::frame::{
-    LiveEnd, LiveFault, LiveFrame, LivePlan, LiveRun, LiveRunEnd, LiveSample, LiveStretch, LiveThinning,
+    LiveEnd, LiveFault, LiveFrame, LivePlan, LiveRun, LiveRunEnd, LiveSample, LiveStretch, LiveSubject,
+    LiveThinning,
 };
 use super::thinned::ThinnedSeries;
 
@@ -28,7 +29,7 @@ pub struct LiveRecord {
     run: Option<LiveRun>,
     started: Option<LiveFrame>,
     stretches: ThinnedSeries<LiveStretch>,
-    samples: BTreeMap<(String, bool), ThinnedSeries<LiveSample>>,
+    samples: BTreeMap<(String, LiveSubject), ThinnedSeries<LiveSample>>,
     samples_left_out: u64,
     faults: BTreeMap<u32, LiveFault>,
     ended: Newest<LiveRunEnd>,

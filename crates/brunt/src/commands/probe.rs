@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use brunt_core::{Clock, Nanos, Span};
 use brunt_host::{ClockOffset, ConnectOptions, HostAddress, HostError, HostNews, RemoteHost};
-use brunt_probe::{LOCAL, Probes};
+use brunt_probe::{DEVICE, LOCAL, Probes};
 use brunt_result::event::Sample;
 use serde_json::{Value, json};
 
@@ -81,6 +81,10 @@ impl super::Subcommand for Probe {
         let (only, processes) = (self.only.clone(), self.processes.clone());
         let probes = Probes { interval: self.interval, only, processes, hosts: None };
         probes.check().map_err(|error| Failure::usage(format!("--{error}")))?;
+        if probes.only.iter().any(|name| name == DEVICE.name) {
+            let what = "--only device: a host has none; devices are those of an experiment ('brunt run')";
+            return Err(Failure::usage(what));
+        }
         if !probes.is_on() {
             return Err(Failure::usage("--interval 0s: write 10ms to 1h"));
         }

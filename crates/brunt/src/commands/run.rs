@@ -13,6 +13,7 @@ use brunt_lab::ServiceFolder;
 use brunt_load::LoadError;
 use brunt_probe::{Prober, Watch, Watching};
 use brunt_result::summary::{self, Summary};
+use brunt_study::device_probing::DeviceProbing;
 use brunt_study::experiment::{Experiment, FileError, Plan};
 use brunt_study::fault::FaultSchedule;
 use brunt_study::hook::{Company, RunHook};
@@ -231,6 +232,9 @@ impl Entered<'_> {
         hooks.push(Box::new(NoiseWatch::default()));
         let (probing, watching) = probing(&experiment, &plan, lab, &watch)?;
         hooks.extend(probing);
+        if experiment.probes.has_devices() {
+            hooks.push(Box::new(DeviceProbing::new(&experiment, &targets, &roles_by_target)));
+        }
         let results = Results::create(folder, &text)
             .map_err(|error| Failure::failed(format!("cannot write the results: {error}")))?;
         let view = dashboard::of(&experiment.name, &plan, output, live);

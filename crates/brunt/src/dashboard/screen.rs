@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use brunt_core::Nanos;
 use brunt_core::units::format_grouped;
-use brunt_web::live::{LiveFault, LiveFrame, LivePlan, LiveRun, LiveRunEnd, LiveSample, LiveStretch};
+use brunt_web::live::{
+    LiveFault, LiveFrame, LivePlan, LiveRun, LiveRunEnd, LiveSample, LiveStretch, LiveSubject,
+};
 
 use super::draw::{Line, Look, Paint, head, help, micros, row, troubles};
 use super::state::State;
@@ -36,7 +38,7 @@ pub struct Screen {
     run: Option<LiveRun>,
     stretches: VecDeque<LiveStretch>,
     /// The latest of each host; figures of processes come by themselves.
-    samples: BTreeMap<(String, bool), LiveSample>,
+    samples: BTreeMap<(String, LiveSubject), LiveSample>,
     faults: BTreeMap<u32, LiveFault>,
     ended: VecDeque<LiveRunEnd>,
     notes: VecDeque<String>,
@@ -231,8 +233,8 @@ impl Screen {
     }
 
     fn hosts<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
-        // Figures of processes are on the page; here the program's own stand with the errors.
-        let machines = self.samples.iter().filter(|((_, is_process), _)| !is_process);
+        // Figures of processes and devices are on the page; here the program's own stand with the errors.
+        let machines = self.samples.iter().filter(|((_, subject), _)| *subject == LiveSubject::Machine);
         machines
             .map(|((host, _), sample)| {
                 let values = sample.values.iter().map(|one| (&*one.0, &*one.1, &*one.2, one.3));

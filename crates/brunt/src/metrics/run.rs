@@ -10,9 +10,10 @@ use std::time::{Duration, SystemTime};
 
 use brunt_core::Histogram;
 use brunt_load::decisions::steady::SteadyState;
+use brunt_probe::DEVICE;
 use brunt_result::{Figures, Interval, OpFigures, RequestStatus, Stopped};
 use brunt_study::experiment::{Experiment, Plan};
-use brunt_study::observe::{Event, Observer};
+use brunt_study::observe::{Event, Observer, Sample};
 
 use super::histogram::bounds;
 use super::{Labels, MetricKind, MetricsPage};
@@ -47,6 +48,8 @@ struct RunState {
     measured: Duration,
     faults: BTreeMap<u32, FaultState>,
     steady: Rounds,
+    /// What parts of devices said last, by host, part and metric.
+    devices: BTreeMap<[String; 3], f64>,
 }
 
 /// Rounds of a second, judged as the stop condition `steady` judges its own.
@@ -100,6 +103,7 @@ impl RunMetrics {
             measured: Duration::ZERO,
             faults: BTreeMap::new(),
             steady: Rounds::default(),
+            devices: BTreeMap::new(),
         })))
     }
 
@@ -136,7 +140,8 @@ impl Observer for RunMetrics {
                 fault.active = record.end.is_none();
             }
             Event::RunEnds(_, run, _) => state.end(run.stopped),
-            Event::Begins(_) | Event::Requests(_) | Event::Sample(_) | Event::Job(..) | Event::Ends(_) => {}
+            Event::Sample(sample) => state.sample(sample),
+            Event::Begins(_) | Event::Requests(_) | Event::Job(..) | Event::Ends(_) => {}
         }
         Ok(())
     }
@@ -145,7 +150,15 @@ impl Observer for RunMetrics {
 impl RunState {
     fn begin(&mut self) {
         self.under_way = false;
+        self.devices.clear();
         self.clear();
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        for value in sample.values.iter().filter(|value| value.probe == DEVICE.name) {
+            let key = [&*sample.host, &*value.instance, &*value.metric].map(str::to_string);
+            self.devices.insert(key, value.value);
+        }
     }
 
     /// A search for a rate or a depth starts several times: what was tried before is no part of it.
@@ -176,6 +189,21 @@ impl RunState {
         self.write_experiment(page, &labels);
         self.write_counts(page, &labels);
         self.write_latencies(page, &labels);
+        self.write_devices(page);
+    }
+
+    fn write_devices(&self, page: &mut MetricsPage) {
+        for metric in DEVICE.metrics {
+            let mut values = self.devices.iter().filter(|([.., name], _)| name == metric.name).peekable();
+            if values.peek().is_none() {
+                continue;
+            }
+            let name = format!("brunt_device_{}", metric.name);
+            page.metric(&name, MetricKind::Gauge, metric.help);
+            for ([host, part, _], value) in values {
+                page.sample(&name, &[("host", host), ("part", part)], *value);
+            }
+        }
     }
 
     fn write_experiment(&self, page: &mut MetricsPage, labels: Labels<'_>) {

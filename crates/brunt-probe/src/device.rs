@@ -1,0 +1,35 @@
+//! What parts of devices say of themselves: caches, arrays, faults, retries. The kernel knows nothing of them: whoever has
+//! the devices reads them, at the interval of all other probes, and names their figures as this table does.
+//!
+//! The rule: the unit of a figure is the end of its name, and a figure of two kinds of parts means the same in both.
+
+use super::{DeviceEntry, Metric, headline, metric_of};
+
+/// The line for [`super::DEVICE`].
+pub const ENTRY: DeviceEntry = DeviceEntry {
+    name: "device",
+    help: "what parts of devices say of themselves: caches (stics), arrays, faults, retries",
+    metrics: METRICS,
+};
+
+#[rustfmt::skip]
+const METRICS: &[Metric] = &[
+    headline("dirty_bytes", "stics: written, and not on the device yet"),
+    metric_of("log_bytes", "stics: of the log, headers included, that have not reached the device"),
+    headline("log_room_bytes", "stics: of the log that are free"),
+    headline("destage_lag_ms", "stics: age of the oldest record of the log that has not reached the device"),
+    headline("hit_share", "stics: of the bytes that were read, those answered from memory or the log; none when nothing was read"),
+    headline("logged_bytes_per_s", "stics: written to the log, without headers"),
+    headline("destaged_bytes_per_s", "stics: written to the device"),
+    metric_of("destage_retries_per_s", "stics: batches that the device did not take, and that are tried again"),
+    headline("waits_per_s", "stics: writes that found no room in the log"),
+    metric_of("waiting_requests", "stics: writes that wait for room"),
+    headline("missing_members", "array: failed, or being rebuilt"),
+    metric_of("rebuilt_share", "array: of a member that is being rebuilt; none otherwise"),
+    headline("degraded_requests_per_s", "array: served without the member that should have"),
+    metric_of("read_errors_per_s", "array: of members, made good from the others"),
+    metric_of("armed_faults", "fault: in place"),
+    headline("injected_per_s", "fault: requests that one affected"),
+    headline("retries_per_s", "retry: requests sent again"),
+    metric_of("failures_per_s", "retry: failures that the caller was told of"),
+];
