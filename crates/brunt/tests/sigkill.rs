@@ -1,7 +1,7 @@
 //! A write that was acknowledged is there, whatever happens to the target afterwards.
 //!
-//! Each round writes known content at depth 32 through our initiator onto a `file:` LUN, kills the
-//! target with SIGKILL at a random moment, starts it again, and reads back.
+//! Each round writes known content at depth 32 through our initiator onto a `file:` LUN, with reads in between that have
+//! to see what was acknowledged, kills the target with SIGKILL at a random moment, starts it again, and reads back.
 
 mod support;
 
@@ -35,7 +35,21 @@ struct Versions {
     sent: u64,
 }
 
-/// Writes until the target is gone; what is known of each block then.
+/// The share of requests that read.
+const READS: f64 = 0.25;
+/// In the tag of a read, whose other bits are the block.
+const READ_TAG: u64 = 1 << 63;
+
+/// What a block holds is what was written as that version, all of it; nothing but zeros before the first.
+fn check_content(block: u64, version: u64, content: &[u8], expected: &mut [u8]) {
+    expected.fill(0);
+    if version > 0 {
+        fill(block, version, expected);
+    }
+    assert!(content == expected, "block {block} does not hold all of version {version}");
+}
+
+/// Writes and reads until the target is gone; what is known of each block then.
 fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<u64, Versions>) {
     // Lost is lost: this initiator does not come back, so that what was acknowledged is what was
     // acknowledged before the kill.
@@ -50,7 +64,8 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
     let mut busy: HashMap<u64, u64> = HashMap::new();
     let mut batch = VecDeque::new();
     let mut done: Vec<Completion> = Vec::new();
-    let mut acknowledged = 0_u64;
+    let (mut acknowledged, mut seen) = (0_u64, 0_u64);
+    let mut expected = vec![0; BLOCK];
     let mut over = false;
     while !over {
         while let Some(mut buf) = pool.pop() {
@@ -60,13 +75,16 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
                 pool.push(buf);
                 break;
             }
+            let reads = random.chance(READS);
             let versions = blocks.entry(block).or_default();
-            versions.sent += 1;
-            fill(block, versions.sent, &mut buf);
+            if !reads {
+                versions.sent += 1;
+                fill(block, versions.sent, &mut buf);
+            }
             busy.insert(block, versions.sent);
             batch.push_back(Request {
-                tag: block,
-                op: Op::Write,
+                tag: if reads { block | READ_TAG } else { block },
+                op: if reads { Op::Read } else { Op::Write },
                 offset: block * BLOCK as u64,
                 len: BLOCK as u64,
                 buf,
@@ -78,14 +96,21 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
         ring.enter(clock.now().after(TURN)).expect("the ring turns");
         device.poll(&mut done);
         for completion in done.drain(..) {
-            let version = busy.remove(&completion.tag).expect("completed once");
-            if completion.result.is_ok() {
-                blocks.get_mut(&completion.tag).expect("known").acknowledged = version;
-                acknowledged += 1;
-                pool.push(completion.buf);
-            } else {
+            let block = completion.tag & !READ_TAG;
+            let version = busy.remove(&block).expect("completed once");
+            if completion.result.is_err() {
                 over = true;
+                continue;
             }
+            if completion.tag == block {
+                blocks.get_mut(&block).expect("known").acknowledged = version;
+                acknowledged += 1;
+            } else {
+                // Nothing else was under way for it: it holds what was acknowledged last, or what a restart left.
+                check_content(block, version, &completion.buf[..BLOCK], &mut expected);
+                seen += 1;
+            }
+            pool.push(completion.buf);
         }
         if Instant::now() >= kill_at
             && acknowledged > 0
@@ -95,7 +120,7 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
         }
     }
     assert!(target.is_none(), "a write failed before the target was killed");
-    println!("{acknowledged} writes were acknowledged");
+    println!("{acknowledged} writes were acknowledged, {seen} reads saw them");
 }
 
 /// Every block holds a version that it may hold; what was on its way is now known.
@@ -135,10 +160,7 @@ fn read_back(file: &Path, options: &str, blocks: &mut HashMap<u64, Versions>) {
                 versions.acknowledged,
                 versions.sent
             );
-            if version > 0 {
-                fill(block, version, &mut expected);
-                assert!(completion.buf[..BLOCK] == expected[..], "block {block}, version {version} is torn");
-            }
+            check_content(block, version, &completion.buf[..BLOCK], &mut expected);
             *versions = Versions { acknowledged: version, sent: version };
         }
     }
