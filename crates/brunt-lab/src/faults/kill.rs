@@ -9,7 +9,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use brunt_core::Clock;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
 use crate::process::{below, is_dead, signal};
 use crate::{Fault, FaultError, Proof};
@@ -54,7 +54,7 @@ impl Fault for Kill {
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let at = clock.now();
-        let below = if self.with_all_below { kill_below(self.pid) } else { 0 };
+        let below = if self.with_all_below { kill_all_below(self.pid) } else { BTreeSet::new() };
         signal(self.pid, Signal::KILL).map_err(|error| {
             FaultError::refused(self.describe(), "cannot signal the process", error.into())
         })?;
@@ -62,9 +62,10 @@ impl Fault for Kill {
         loop {
             let now = clock.now();
             if is_dead(self.pid) {
-                let what = match below {
+                reap(&below);
+                let what = match below.len() {
                     0 => format!("process {} is dead", self.pid),
-                    _ => format!("process {} and the {below} below it are dead", self.pid),
+                    count => format!("process {} and the {count} below it are dead", self.pid),
                 };
                 return Ok(Proof { at, seen: now, what, value: None });
             }
@@ -101,6 +102,19 @@ impl Fault for Kill {
 /// Kills all processes below this one, also those that they start meanwhile, and waits until they are dead; how many
 /// there were.
 pub fn kill_below(keeper: u32) -> usize {
+    kill_all_below(keeper).len()
+}
+
+/// Waits for those that became ours with their parent's death, as they do where this process is the first one of a lab.
+/// Without that, other programs would take them for alive: a signal can be sent to a process that nobody waited for.
+fn reap(orphans: &BTreeSet<u32>) {
+    for pid in orphans.iter().filter_map(|pid| Pid::from_raw(*pid as i32)) {
+        // Where another process adopted them, it is not our child, and not our business.
+        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+    }
+}
+
+fn kill_all_below(keeper: u32) -> BTreeSet<u32> {
     let (begin, mut seen, mut nothing) = (Instant::now(), BTreeSet::new(), false);
     while begin.elapsed() < PATIENCE {
         let living = below(keeper);
@@ -116,7 +130,7 @@ pub fn kill_below(keeper: u32) -> usize {
         }
         std::thread::sleep(Duration::from_micros(100));
     }
-    seen.len()
+    seen
 }
 
 #[cfg(test)]
@@ -156,6 +170,24 @@ mod tests {
         kill.remove(&clock).unwrap();
         assert!(kill.pid() != first && !is_dead(kill.pid()));
         assert!(matches!(kill.remove(&clock), Err(FaultError::Misuse { .. })));
+    }
+
+    /// What was below a process leaves nothing that a signal could be sent to.
+    #[test]
+    fn nobody_below_stays_behind() {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
+        let children = Children(Arc::default());
+        let keeper = Command::new("sh").args(["-c", "sleep 60 & sleep 60 & wait"]).spawn().unwrap();
+        let pid = keeper.id();
+        children.0.lock().unwrap().push(keeper);
+        while below(pid).len() < 2 {
+            std::thread::yield_now();
+        }
+        let orphans = below(pid);
+        Kill::with_all_below(pid, Box::new(|| Ok(0))).inject(&Clock::default()).unwrap();
+        for orphan in orphans {
+            assert!(!std::path::Path::new(&format!("/proc/{orphan}")).exists(), "{orphan}");
+        }
     }
 
     /// A process that cannot be started again is an error with the reason.
