@@ -5,6 +5,7 @@
 //! (`connect`, `device`, `link`, `server::connection`) touch a ring, a socket or a clock.
 #![deny(unsafe_code)]
 
+mod channel;
 pub mod gluster;
 mod library;
 pub mod nbd;

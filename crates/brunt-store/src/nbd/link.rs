@@ -13,12 +13,12 @@ use brunt_wire::ParseError;
 use brunt_wire::nbd::export_flag::READ_ONLY;
 use brunt_wire::nbd::{NbdCommand, NbdReply, NbdRequest};
 
-use super::channel::Channel;
 use super::connect::{self, NbdConnection};
 use super::connect_error::NbdConnectError;
 use super::export::NbdExport;
 use super::session::{NbdDataRange, NbdOutgoing, NbdPayload, NbdSession, NbdSessionConfig, NbdViolation};
 use super::url::NbdConfig;
+use crate::channel::Channel;
 
 /// Room for what is received and not placed: a queue of 32 answers of 4 KiB and their headers, twice, and it stays in
 /// the second-level cache.

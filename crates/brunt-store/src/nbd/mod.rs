@@ -4,14 +4,13 @@
 //! - [`haggling`]: the handshake, without I/O;
 //! - [`connect`]: makes a connection, blocking, with a deadline; asks for lists and block status;
 //! - [`session`]: requests and replies of one connection, without I/O;
-//! - [`device`]: the backend; `link`, one connection on the ring and its way back; `channel`, plain or TLS;
+//! - [`device`]: the backend; `link`, one connection on the ring and its way back;
 //! - `tls`, how a client encrypts; `pem`, files with certificates;
 //! - [`said`]: a server's errors in a device's;
 //! - [`server`]: the other end.
 //!
 //! The one rule: what a server sends is held against what was asked; a reply that does not fit ends the connection.
 
-mod channel;
 pub mod connect;
 mod connect_error;
 pub mod device;

@@ -17,7 +17,7 @@ use brunt_block::table::{OpenError, UrlOptions};
 use brunt_wire::nbd::{BLOCK_BYTES_MAX, NbdHeaders, PORT, STRING_BYTES_MAX};
 
 use super::tls::NbdTls;
-use crate::parts::place_and_options;
+use crate::parts::{percent_decode, percent_encode, place_and_options};
 
 /// What URLs begin with.
 const SCHEMES: [&str; 4] = ["nbd", "nbds", "nbd+unix", "nbds+unix"];
@@ -148,11 +148,11 @@ pub struct NbdConfig {
 impl NbdConfig {
     /// The URL without its options, for messages.
     pub fn name(&self) -> String {
-        let export = encode(&self.export);
+        let export = percent_encode(&self.export);
         match &self.address {
             NbdAddress::Tcp(..) => format!("{}://{}/{export}", self.scheme, self.address),
             NbdAddress::Unix(path) => {
-                format!("{}:///{export}?socket={}", self.scheme, encode(&path.to_string_lossy()))
+                format!("{}:///{export}?socket={}", self.scheme, percent_encode(&path.to_string_lossy()))
             }
         }
     }
@@ -234,36 +234,8 @@ pub(super) fn bad(option: &str, value: &str, wanted: &str) -> OpenError {
     OpenError::BadValue { option: option.to_string(), value: value.to_string(), wanted: wanted.to_string() }
 }
 
-/// Takes percent-encoding off (RFC 3986, 2.1).
 fn decode(text: &str) -> Result<String, NbdUrlError> {
-    let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let (Some(high), Some(low)) = (digit(bytes.next()), digit(bytes.next())) else {
-                    return Err(NbdUrlError::Encoding);
-                };
-                (high * 16 + low) as u8
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(decoded).ok().filter(|text| !text.contains('\0')).ok_or(NbdUrlError::Encoding)
-}
-
-/// Puts it on, where a URL needs it.
-fn encode(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:+,@!$'()*;".contains(&byte);
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match plain(byte) {
-            true => encoded.push(char::from(byte)),
-            false => encoded += &format!("%{byte:02X}"),
-        }
-    }
-    encoded
+    percent_decode(text).ok_or(NbdUrlError::Encoding)
 }
 
 #[cfg(test)]

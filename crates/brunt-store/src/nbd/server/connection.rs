@@ -18,7 +18,7 @@ use super::serving::{NbdServing, NbdVerdict};
 use super::tally::{Tally, Totals};
 use super::tls::NbdServerTls;
 use super::{NbdCatalog, NbdServed, error};
-use crate::nbd::channel::Channel;
+use crate::channel::Channel;
 
 /// Room for what is not placed: a queue of 32 writes of 4 KiB with their headers.
 const RX_BYTES: usize = 160 << 10;

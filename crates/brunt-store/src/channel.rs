@@ -1,4 +1,4 @@
-//! A connection on the ring, plain or encrypted, as both ends use it (the client's link, the server's connection): bytes
+//! A connection on the ring, plain or encrypted, as clients' links and servers' connections use it: bytes
 //! in, payloads to their place, headers and payloads out. A plain one moves data between the socket and a request's
 //! buffer; an encrypted one copies it once each way, through the cipher.
 //!
@@ -15,14 +15,14 @@ const PLAIN_BYTES: usize = 256 << 10;
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
 /// A connection. See the module.
-pub(super) enum Channel {
+pub(crate) enum Channel {
     /// As it is.
     Plain(Box<Stream>),
     /// Through a cipher.
     Tls(Box<TlsChannel>),
 }
 
-pub(super) struct TlsChannel {
+pub(crate) struct TlsChannel {
     stream: Stream,
     tls: Connection,
     /// Written and not yet encrypted or not yet in the stream's queue, in bytes.
