@@ -10,6 +10,7 @@ pub mod nfs;
 pub mod pcap;
 pub mod rpc;
 pub mod scsi;
+pub mod sheepdog;
 
 pub use cursor::{Cursor, FileData, ParseError};
 
