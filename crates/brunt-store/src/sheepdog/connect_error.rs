@@ -1,0 +1,94 @@
+//! Why there is no connection to a VDI. Made by `connect`, printed by commands and in a device's health.
+//!
+//! The rule: what the network may have lost is told from what the server said.
+
+use std::io;
+use std::time::Duration;
+
+use brunt_block::ReconnectError;
+use brunt_block::table::OpenError;
+use brunt_wire::sheepdog::result;
+
+use super::said::SheepdogResult;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum SheepdogConnectError {
+    /// The host's name has no address.
+    #[error("{0}: cannot resolve the host: {1}")]
+    Resolve(String, io::Error),
+    /// Nobody listens there, or nothing gets there.
+    #[error("{0}: cannot connect: {1}")]
+    Connect(String, io::Error),
+    /// The connection broke, or nothing came in time.
+    #[error("{0}: the connection failed during {1}: {2}")]
+    Io(String, &'static str, io::Error),
+    /// The server refused.
+    #[error("{name}: {during}: {}{}", SheepdogResult(*.result), advice(*.result))]
+    Refused {
+        /// The URL.
+        name: String,
+        /// The operation, by the protocol's name.
+        during: &'static str,
+        /// What it answered.
+        result: u32,
+    },
+    /// The VDI is not what we can use.
+    #[error("{0}: {1}")]
+    Vdi(String, String),
+    /// The server broke the protocol.
+    #[error("{0}: the server breaks the protocol: {1}")]
+    Violation(String, String),
+    /// Attempts did not help.
+    #[error("{last}; {attempts} attempts in {:.1} s", .time.as_secs_f64())]
+    GaveUp {
+        /// How many there were.
+        attempts: u32,
+        /// How long all took.
+        time: Duration,
+        /// Why the last one failed.
+        last: Box<SheepdogConnectError>,
+    },
+}
+
+/// What to do about a result.
+fn advice(result: u32) -> &'static str {
+    match result {
+        result::NO_VDI => "; 'dog vdi list' shows which VDIs there are, 'dog vdi create' makes one",
+        result::NO_TAG => "; 'dog vdi list' shows which snapshots there are",
+        result::VDI_LOCKED => {
+            "; another client has it, or one ended without releasing it: 'dog vdi lock list', 'dog vdi lock unlock'"
+        }
+        result::WAIT_FOR_FORMAT => "; 'dog cluster format' comes first",
+        _ => "",
+    }
+}
+
+impl ReconnectError for SheepdogConnectError {
+    fn is_transient(&self) -> bool {
+        match self {
+            SheepdogConnectError::Vdi(..) => false,
+            SheepdogConnectError::GaveUp { last, .. } => last.is_transient(),
+            // A sheep that is starting does not know its VDIs at once.
+            _ => true,
+        }
+    }
+}
+
+impl SheepdogConnectError {
+    /// Whether the network may be to blame and nothing was locked yet, so that another attempt at once may do better.
+    pub(super) fn is_of_the_network(&self) -> bool {
+        match self {
+            SheepdogConnectError::Connect(_, error) => {
+                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl From<SheepdogConnectError> for OpenError {
+    fn from(error: SheepdogConnectError) -> OpenError {
+        OpenError::Failed(Box::new(error))
+    }
+}

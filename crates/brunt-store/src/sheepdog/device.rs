@@ -1,0 +1,253 @@
+//! A VDI as a backend, and one thread's connections to it as a device.
+//!
+//! All threads of a process share the disk's map of objects, so they and their connections may be any number. Other processes
+//! are kept away by the VDI's lock, where the cluster has locks.
+//!
+//! The one rule: what the store does not promise is said in the device's notes, never made up silently.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use brunt_block::backends::{TRANSFER_BYTES_MAX, in_range, whole_blocks};
+use brunt_block::device::Allocation;
+use brunt_block::table::{BackendEntry, OpenError, Opened, UrlOptions};
+use brunt_block::{
+    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Op, Request, Ring, least_busy,
+};
+use brunt_core::{Clock, Nanos};
+use brunt_wire::sheepdog::SheepdogInode;
+
+use super::connect::{self, SheepdogConnection, SheepdogLock};
+use super::connect_error::SheepdogConnectError;
+use super::link::SheepdogLink;
+use super::objects::SheepdogObjects;
+use super::said::SheepdogResult;
+use super::session::DEPTH_MAX;
+use super::url::{OPTIONS, SheepdogConfig};
+
+/// The line for the table of backends.
+pub const SHEEPDOG: BackendEntry = BackendEntry {
+    name: "sheepdog",
+    help: "a virtual disk (VDI) of a Sheepdog cluster, by its own protocol",
+    example: "sheepdog://127.0.0.1:7000/disk",
+    options: OPTIONS,
+    open: |place, options| open_entry(place, options),
+    foresee: |place, options| SheepdogConfig::parse(place, options).map(|_| None),
+};
+
+fn open_entry(place: &str, options: &mut UrlOptions) -> Opened {
+    Ok(Arc::new(SheepdogBackend::open(SheepdogConfig::parse(place, options)?)?))
+}
+
+/// A disk that was connected to once, so that it is known what it is.
+#[derive(Debug)]
+pub struct SheepdogBackend {
+    config: SheepdogConfig,
+    info: DeviceInfo,
+    objects: Arc<SheepdogObjects>,
+    lock: Arc<HeldLock>,
+    /// The connection that found that out, for the first device.
+    spare: Mutex<Option<SheepdogConnection>>,
+}
+
+impl SheepdogBackend {
+    /// Connects, locks the VDI and looks.
+    ///
+    /// # Errors
+    /// See [`SheepdogConnectError`].
+    pub fn open(config: SheepdogConfig) -> Result<SheepdogBackend, SheepdogConnectError> {
+        let lock = if config.lock { SheepdogLock::Take } else { SheepdogLock::Without };
+        let mut connection = connect::connect(&config, lock, None)?;
+        let map = connection.map.take().expect("nothing was known, so the map was read");
+        let objects = Arc::new(SheepdogObjects::new(connection.inode.clone(), map));
+        // From here on it is released, whatever comes.
+        let lock = Arc::new(HeldLock { config: config.clone(), objects: Arc::clone(&objects) });
+        let mut info = describe(&config, &objects)?;
+        if let Some(socket) = connection.socket.as_tcp() {
+            config.sockets.apply(socket).map_err(|error| {
+                SheepdogConnectError::Io(config.address(), "setting its socket's options", error)
+            })?;
+            info.notes.extend(config.sockets.complaint(socket));
+            info.facts.extend(config.sockets.congestion_fact(socket));
+        }
+        Ok(SheepdogBackend { config, info, objects, lock, spare: Mutex::new(Some(connection)) })
+    }
+}
+
+/// What a device on this disk is.
+fn describe(config: &SheepdogConfig, objects: &SheepdogObjects) -> Result<DeviceInfo, SheepdogConnectError> {
+    let inode = objects.inode();
+    let block_bytes = config.block_bytes;
+    let mut notes = Vec::new();
+    let size_bytes = whole_blocks(inode.size_bytes, block_bytes, &mut notes);
+    if size_bytes == 0 {
+        let what = format!("a disk of {} bytes has no block of {block_bytes} bytes", inode.size_bytes);
+        return Err(SheepdogConnectError::Vdi(config.name(), what));
+    }
+    let read_only = config.read_only || inode.is_snapshot;
+    if !read_only {
+        if config.cache {
+            notes
+                .push("through the object cache, where the server has one: stable after a flush".to_string());
+        }
+        notes.push(
+            "writes are as stable as the sheep make them: those that run with -n acknowledge before a disk has them"
+                .to_string(),
+        );
+    }
+    Ok(DeviceInfo {
+        name: config.name(),
+        block_bytes,
+        size_bytes,
+        physical_block_bytes: 4096.max(block_bytes),
+        buffer_align: 1,
+        transfer_bytes_max: TRANSFER_BYTES_MAX / block_bytes * block_bytes,
+        read_only,
+        volatile_cache: config.cache && !read_only,
+        unmap: true,
+        facts: facts(&inode, objects.allocated()),
+        notes,
+    })
+}
+
+fn facts(inode: &SheepdogInode, allocated: usize) -> Vec<String> {
+    let redundancy = match inode.copy_policy {
+        0 => format!("{} copies", inode.copies),
+        policy => format!("erasure coded {}:{}", (policy >> 4) * 2, policy & 0x0f),
+    };
+    let objects = inode.objects_count();
+    let object_mib = inode.object_bytes() >> 20;
+    let mut facts = vec![format!(
+        "Sheepdog: VDI {:x}, {redundancy}, objects of {object_mib} MiB, {allocated} of {objects} allocated",
+        inode.vdi
+    )];
+    if inode.is_snapshot {
+        facts.push(format!("snapshot {} '{}'", inode.snapshot, inode.tag));
+    }
+    if inode.parent != 0 {
+        facts.push(format!("based on the snapshot with VDI {:x}", inode.parent));
+    }
+    facts
+}
+
+impl Backend for SheepdogBackend {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
+        if ring.config().iopoll {
+            return Err(DeviceError::Unsupported.into()); // sockets are not polled
+        }
+        let count = self.config.connections;
+        let depth = depth.div_ceil(count).clamp(1, DEPTH_MAX);
+        let lock = if self.config.lock { SheepdogLock::Keep } else { SheepdogLock::Without };
+        let mut links = Vec::new();
+        for _ in 0..count {
+            let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let connection = match spare {
+                Some(connection) => connection,
+                None => connect::connect(&self.config, lock, Some(self.objects.vdi()))?,
+            };
+            links.push(SheepdogLink::new(&self.config, &self.objects, ring, depth, connection)?);
+        }
+        let lock = Arc::clone(&self.lock);
+        Ok(Box::new(SheepdogDevice { info: self.info.clone(), links, clock: Clock::Monotonic, _lock: lock }))
+    }
+
+    fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
+        (offset < self.info.size_bytes).then(|| self.objects.allocation(offset))
+    }
+}
+
+/// The VDI's lock, released with the last device.
+#[derive(Debug)]
+struct HeldLock {
+    config: SheepdogConfig,
+    objects: Arc<SheepdogObjects>,
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        if self.config.lock {
+            // There is nobody left to tell; `dog vdi lock list` shows it.
+            let _ = connect::release(&self.config, self.objects.vdi());
+        }
+    }
+}
+
+/// One thread's connections to a disk.
+struct SheepdogDevice {
+    info: DeviceInfo,
+    links: Vec<SheepdogLink>,
+    clock: Clock,
+    _lock: Arc<HeldLock>,
+}
+
+impl Device for SheepdogDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        if batch.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        while let Some(request) = batch.pop_front() {
+            let Some(link) = least_busy(&mut self.links) else {
+                batch.push_front(request);
+                break;
+            };
+            match check(&self.info, &request) {
+                Ok(()) => link.submit(request, now),
+                Err(error) => link.refuse(request, error),
+            }
+        }
+        self.links.iter_mut().for_each(SheepdogLink::send);
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        for link in &mut self.links {
+            link.poll(&self.clock, done);
+        }
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.links.iter().map(SheepdogLink::outstanding).sum()
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.links.iter().map(SheepdogLink::deadline).min().unwrap_or(Nanos::MAX)
+    }
+
+    fn cancel(&mut self, tag: u64) {
+        self.links.iter_mut().for_each(|link| link.session.cancel(tag));
+    }
+
+    fn health(&self) -> Health {
+        let mut health = Health::default();
+        for link in &self.links {
+            let counts = link.session.counts();
+            health.retries += counts.replays;
+            health.timeouts += counts.timeouts;
+            health.reconnects += link.comeback.reconnects();
+            health.connect_retries += link.connect_retries;
+            let result = counts.result.map(|result| SheepdogResult(result).to_string());
+            let no_cache = counts.no_cache.then(|| "the server has no object cache to flush".to_string());
+            let trouble = link.comeback.trouble().cloned().or(result).or(no_cache);
+            health.trouble = trouble.or_else(|| link.connect_trouble.clone()).or(health.trouble);
+        }
+        health
+    }
+}
+
+/// Whether a request can go out at all.
+#[inline]
+fn check(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
+    in_range(info, request)?;
+    let moves_data = matches!(request.op, Op::Read | Op::Write);
+    let empty = request.len == 0 && request.op != Op::Flush;
+    let long = moves_data && request.len > u64::from(info.transfer_bytes_max);
+    if empty || long { Err(DeviceError::OutOfRange) } else { Ok(()) }
+}

@@ -1,0 +1,249 @@
+//! Which data objects a disk has, and who is making or dropping one: shared by all threads and connections of a process.
+//!
+//! Reads ask where an object's data is ([`SheepdogObjects::reader`]). Writes to an object that the disk does not have, or has
+//! from a snapshot, need a claim ([`SheepdogObjects::writer`]): one task creates the object and has the inode name it; all
+//! others wait until it is released, and so does nobody write to an object that another has not created yet.
+//!
+//! The one rule: an entry changes only after the inode object has it ([`SheepdogObjects::settle`]).
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use brunt_block::Waker;
+use brunt_block::device::Allocation;
+use brunt_wire::sheepdog::SheepdogInode;
+
+/// The objects of one disk. See the module.
+#[derive(Debug)]
+pub struct SheepdogObjects {
+    state: Mutex<State>,
+    /// Claims released so far.
+    released: AtomicU64,
+    /// Who wants to know of it.
+    listeners: Mutex<Vec<(u64, Waker)>>,
+    listeners_count: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    inode: SheepdogInode,
+    /// Of each object the VDI that wrote it; 0: nobody, it reads as zeros.
+    map: Vec<u32>,
+    claimed: BTreeSet<u32>,
+}
+
+/// How a write to an object goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SheepdogWriter {
+    /// The disk has the object.
+    InPlace,
+    /// The object was claimed and has to be created, as a copy of that of another VDI if this is not 0.
+    Create {
+        /// Whose object.
+        from: u32,
+    },
+    /// Somebody else has claimed it.
+    Wait,
+}
+
+/// How an object is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SheepdogDrop {
+    /// There is none.
+    Hole,
+    /// The object was claimed; it belongs to this VDI, which is the disk's or a snapshot's.
+    Of(u32),
+    /// Somebody else has claimed it.
+    Wait,
+}
+
+impl SheepdogObjects {
+    /// The objects that an inode names.
+    ///
+    /// # Panics
+    /// When the map has another length than the inode says.
+    pub fn new(inode: SheepdogInode, map: Vec<u32>) -> SheepdogObjects {
+        assert_eq!(map.len(), inode.objects_count() as usize, "an entry for each object");
+        let state = State { inode, map, claimed: BTreeSet::new() };
+        SheepdogObjects {
+            state: Mutex::new(state),
+            released: AtomicU64::new(0),
+            listeners: Mutex::default(),
+            listeners_count: AtomicU64::new(0),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The inode's fields as they were read last.
+    pub fn inode(&self) -> SheepdogInode {
+        self.state().inode.clone()
+    }
+
+    /// The disk's VDI now. A snapshot makes another one the disk.
+    pub fn vdi(&self) -> u32 {
+        self.state().inode.vdi
+    }
+
+    /// The VDI whose object holds the data, and the disk's VDI; 0: nobody's.
+    pub fn reader(&self, index: u32) -> (u32, u32) {
+        let state = self.state();
+        (state.map[index as usize], state.inode.vdi)
+    }
+
+    /// How a write goes, and the disk's VDI.
+    pub fn writer(&self, index: u32, has_claim: bool) -> (SheepdogWriter, u32) {
+        let mut state = self.state();
+        let (entry, vdi) = (state.map[index as usize], state.inode.vdi);
+        let way = if !has_claim && state.claimed.contains(&index) {
+            SheepdogWriter::Wait
+        } else if entry == vdi {
+            SheepdogWriter::InPlace
+        } else {
+            state.claimed.insert(index);
+            SheepdogWriter::Create { from: entry }
+        };
+        (way, vdi)
+    }
+
+    /// How an object is dropped, and the disk's VDI.
+    pub fn dropper(&self, index: u32, has_claim: bool) -> (SheepdogDrop, u32) {
+        let mut state = self.state();
+        let (entry, vdi) = (state.map[index as usize], state.inode.vdi);
+        let way = if !has_claim && state.claimed.contains(&index) {
+            SheepdogDrop::Wait
+        } else if entry == 0 {
+            SheepdogDrop::Hole
+        } else {
+            state.claimed.insert(index);
+            SheepdogDrop::Of(entry)
+        };
+        (way, vdi)
+    }
+
+    /// The inode of `vdi` names `entry` for this object. Nothing happens if `vdi` is the disk no more: what the new inode
+    /// says was read from it.
+    pub fn settle(&self, vdi: u32, index: u32, entry: u32) {
+        let mut state = self.state();
+        if state.inode.vdi == vdi {
+            state.map[index as usize] = entry;
+        }
+    }
+
+    /// Gives a claim back.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn release(&self, index: u32) {
+        assert!(self.state().claimed.remove(&index), "only what was claimed is released");
+        self.released.fetch_add(1, Ordering::AcqRel);
+        for (_, waker) in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            waker.wake();
+        }
+    }
+
+    /// Claims released so far: whoever waits looks whether it grew.
+    pub fn released(&self) -> u64 {
+        self.released.load(Ordering::Acquire)
+    }
+
+    /// The disk is another VDI now, because a snapshot was taken. Nothing happens if it is known already.
+    pub fn replace(&self, inode: SheepdogInode, map: Vec<u32>) {
+        assert_eq!(map.len(), inode.objects_count() as usize, "an entry for each object");
+        let mut state = self.state();
+        if state.inode.vdi != inode.vdi {
+            (state.inode, state.map) = (inode, map);
+        }
+    }
+
+    /// Objects that the disk has, its own and those of snapshots.
+    pub fn allocated(&self) -> usize {
+        self.state().map.iter().filter(|entry| **entry != 0).count()
+    }
+
+    /// The state of the blocks from `offset` on, and for how many bytes it holds.
+    pub fn allocation(&self, offset: u64) -> (Allocation, u64) {
+        let state = self.state();
+        let object_bytes = state.inode.object_bytes();
+        let first = (offset / object_bytes) as usize;
+        let is_hole = |index: usize| state.map.get(index).is_none_or(|entry| *entry == 0);
+        let hole = is_hole(first);
+        let end = (first..state.map.len()).find(|index| is_hole(*index) != hole).unwrap_or(state.map.len());
+        let end_bytes = (end as u64 * object_bytes).min(state.inode.size_bytes);
+        let allocation = if hole { Allocation::Deallocated } else { Allocation::Mapped };
+        (allocation, end_bytes.saturating_sub(offset))
+    }
+
+    /// Rings when a claim is released, until [`SheepdogObjects::forget`] is told the number that comes back.
+    pub(super) fn listen(&self, waker: Waker) -> u64 {
+        let number = self.listeners_count.fetch_add(1, Ordering::Relaxed);
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push((number, waker));
+        number
+    }
+
+    /// Rings no more.
+    pub(super) fn forget(&self, number: u64) {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| *known != number);
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub fn inode(vdi: u32, objects: u64) -> SheepdogInode {
+        SheepdogInode {
+            name: "disk".to_string(),
+            tag: String::new(),
+            is_snapshot: false,
+            size_bytes: objects << 22,
+            copy_policy: 0,
+            store_policy: 0,
+            copies: 3,
+            object_shift: 22,
+            snapshot: 1,
+            vdi,
+            parent: 0,
+        }
+    }
+
+    /// One task makes an object; others wait, and find it when it was settled.
+    #[test]
+    fn one_makes_an_object_and_others_wait() {
+        let objects = SheepdogObjects::new(inode(7, 3), vec![0, 5, 7]);
+        assert_eq!(objects.writer(2, false), (SheepdogWriter::InPlace, 7));
+        assert_eq!(objects.writer(1, false), (SheepdogWriter::Create { from: 5 }, 7));
+        assert_eq!(objects.writer(1, false), (SheepdogWriter::Wait, 7));
+        assert_eq!(objects.dropper(1, false), (SheepdogDrop::Wait, 7));
+        assert_eq!(objects.reader(1), (5, 7), "until it is settled");
+        assert_eq!(objects.writer(1, true), (SheepdogWriter::Create { from: 5 }, 7), "done again");
+        objects.settle(7, 1, 7);
+        objects.release(1);
+        assert_eq!((objects.released(), objects.writer(1, false)), (1, (SheepdogWriter::InPlace, 7)));
+        assert_eq!(objects.dropper(0, false), (SheepdogDrop::Hole, 7));
+        assert_eq!(objects.dropper(2, false), (SheepdogDrop::Of(7), 7));
+        assert_eq!(objects.allocated(), 2);
+    }
+
+    /// What was under way when a snapshot was taken does not change the new disk's map.
+    #[test]
+    fn a_snapshot_makes_another_vdi_the_disk() {
+        let objects = SheepdogObjects::new(inode(7, 2), vec![0, 7]);
+        assert_eq!(objects.writer(0, false).0, SheepdogWriter::Create { from: 0 });
+        objects.replace(inode(8, 2), vec![0, 7]);
+        objects.settle(7, 0, 7);
+        objects.release(0);
+        assert_eq!(objects.reader(0), (0, 8));
+        assert_eq!(objects.writer(1, false), (SheepdogWriter::Create { from: 7 }, 8));
+    }
+
+    #[test]
+    fn holes_are_told() {
+        let objects = SheepdogObjects::new(inode(7, 4), vec![0, 0, 7, 5]);
+        assert_eq!(objects.allocation(512), (Allocation::Deallocated, (8 << 20) - 512));
+        assert_eq!(objects.allocation(8 << 20), (Allocation::Mapped, 8 << 20));
+    }
+}

@@ -1,0 +1,472 @@
+//! One connection's requests and responses, without I/O.
+//!
+//! Its driver (`link`) moves bytes: it hands over requests ([`SheepdogSession::submit`]), sends what
+//! [`SheepdogSession::pull`] gives, asks [`SheepdogSession::on_header`] where a response's data belongs, puts it there,
+//! reports the response with [`SheepdogSession::on_response`], and retires what was answered. The session outlives its
+//! connection: after a loss its tasks wait for a new one ([`SheepdogSession::detach`], [`SheepdogSession::attach`]).
+//!
+//! What is sent again after a loss: everything that was not answered, each message at most [`SheepdogSessionConfig::tries`]
+//! times. A message that the server cannot serve now (too few nodes, say) is sent again every 200 ms for the time-out, on the
+//! same connection. When somebody takes a snapshot of the disk, writes to what has become the snapshot are refused: that
+//! ends the connection as well, and the next one finds which VDI the disk is now.
+//!
+//! The one rule: a response that does not fit what was asked is a [`SheepdogViolation`], and the connection is dropped;
+//! nothing is written outside a task's buffer.
+
+mod receive;
+mod task;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_block::{Buf, DeviceError, Op, RefusalKind, Request};
+use brunt_core::Nanos;
+use brunt_wire::sheepdog::header::{HEADER_BYTES, SheepdogSubject, flag};
+use brunt_wire::sheepdog::inode::DATA_VDI_ID_OFFSET;
+use brunt_wire::sheepdog::{SheepdogOpcode, SheepdogRequest, data_object, inode_object};
+
+pub use receive::{SheepdogPayload, SheepdogViolation};
+
+use self::task::{Ask, Next, SheepdogTask, Step, TaskState};
+use super::objects::SheepdogObjects;
+
+/// Tasks of one session at most: ids carry the index in 10 bits.
+pub const DEPTH_MAX: u32 = 1 << INDEX_BITS;
+const INDEX_BITS: u32 = 10;
+/// Bytes that a probe asks for.
+const PROBE_BYTES: u32 = 512;
+/// Before a message is sent again that the server cannot serve now.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Before the next probe.
+const PROBE_PAUSE: Duration = Duration::from_millis(5);
+
+/// How a session behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct SheepdogSessionConfig {
+    /// Tasks at once.
+    pub depth: u32,
+    /// How long one message may take.
+    pub timeout: Duration,
+    /// How often a message is sent at most.
+    pub tries: u32,
+    /// Through the object cache: stable after a flush.
+    pub cache: bool,
+}
+
+/// What happened beside plain answers. Printed with results.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SheepdogCounts {
+    /// Messages sent again, after their connection was lost or because the server could not serve them.
+    pub replays: u64,
+    /// Messages that were not answered in time.
+    pub timeouts: u64,
+    /// The last result for which something was sent again.
+    pub result: Option<u32>,
+    /// The server has no object cache to flush.
+    pub no_cache: bool,
+}
+
+/// Why a connection has to go although nobody broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SheepdogLoss {
+    /// The server says that it is going away.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    /// A message is not answered.
+    #[error("the server did not answer a request in time")]
+    NoAnswer,
+    /// The VDI that was written to is a snapshot now.
+    #[error("a snapshot of the disk was taken")]
+    Snapshot,
+}
+
+/// What is to be sent: a header, then data of a task, other data, or zeros.
+#[derive(Clone, Copy, Debug)]
+pub struct SheepdogOutgoing {
+    /// The header.
+    pub header: [u8; HEADER_BYTES],
+    /// What follows it from a task's buffer.
+    pub data: Option<SheepdogDataRange>,
+    /// What follows it otherwise: an entry of the inode.
+    pub entry: Option<[u8; 4]>,
+    /// Zeros that follow it.
+    pub zeros: usize,
+}
+
+/// Part of a task's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SheepdogDataRange {
+    /// Whose.
+    pub task: u16,
+    /// From here on.
+    pub start: usize,
+    /// In bytes.
+    pub len: usize,
+}
+
+/// A request that is done with.
+#[derive(Debug)]
+pub struct SheepdogRetired {
+    /// The request's.
+    pub tag: u64,
+    /// The request's buffer.
+    pub buf: Buf,
+    /// Its outcome.
+    pub result: Result<(), DeviceError>,
+}
+
+/// The session. See the module.
+#[derive(Debug)]
+pub struct SheepdogSession {
+    config: SheepdogSessionConfig,
+    objects: Arc<SheepdogObjects>,
+    copies: u8,
+    object_shift: u8,
+    attached: bool,
+    tasks: Vec<SheepdogTask>,
+    free: Vec<u16>,
+    waiting: VecDeque<u16>,
+    parked: Vec<u16>,
+    answered: VecDeque<u16>,
+    /// Messages sent so far; what makes ids differ.
+    sent: u32,
+    sequence: u64,
+    /// Claims that were released when the parked ones were looked at.
+    released_seen: u64,
+    next_check: Nanos,
+    loss: Option<SheepdogLoss>,
+    counts: SheepdogCounts,
+}
+
+impl SheepdogSession {
+    /// A session on a disk, without a connection.
+    ///
+    /// # Panics
+    /// When the depth is 0 or over [`DEPTH_MAX`].
+    pub fn new(config: SheepdogSessionConfig, objects: Arc<SheepdogObjects>) -> SheepdogSession {
+        assert!((1..=DEPTH_MAX).contains(&config.depth), "a depth of {} is not possible", config.depth);
+        let depth = config.depth as u16;
+        let inode = objects.inode();
+        SheepdogSession {
+            objects,
+            copies: inode.copies,
+            object_shift: inode.object_shift,
+            attached: false,
+            tasks: (0..depth).map(|_| SheepdogTask::new()).collect(),
+            free: (0..depth).rev().collect(),
+            waiting: VecDeque::with_capacity(depth.into()),
+            parked: Vec::new(),
+            answered: VecDeque::with_capacity(depth.into()),
+            sent: 0,
+            sequence: 0,
+            released_seen: 0,
+            next_check: Nanos::MAX,
+            loss: None,
+            counts: SheepdogCounts::default(),
+            config,
+        }
+    }
+
+    /// Tasks that can be taken.
+    pub fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Tasks taken and not retired.
+    pub fn outstanding(&self) -> u32 {
+        (self.tasks.len() - self.free.len()) as u32
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> &SheepdogCounts {
+        &self.counts
+    }
+
+    /// Why the connection has to go, if it has.
+    pub fn lost(&self) -> Option<SheepdogLoss> {
+        self.loss
+    }
+
+    /// Takes a request that lies on the disk, with a buffer that holds it.
+    ///
+    /// # Errors
+    /// The request itself when there is no room.
+    ///
+    /// # Panics
+    /// When the buffer does not hold it.
+    pub fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
+        let Request { tag, op, offset, len, buf, force_unit_access } = request;
+        let Some(index) = self.free.pop() else {
+            return Err(Request { tag, op, offset, len, buf, force_unit_access });
+        };
+        let moves_data = matches!(op, Op::Read | Op::Write);
+        assert!(!moves_data || len <= buf.len() as u64, "the device checks the buffer");
+        self.sequence += 1;
+        let task = &mut self.tasks[usize::from(index)];
+        assert!(task.state == TaskState::Free && task.claim.is_none(), "a request takes a free task");
+        task.state = TaskState::Waiting;
+        task.tag = tag;
+        task.ask = Ask { op, offset, len, force_unit_access };
+        (task.done_bytes, task.flushed) = (0, false);
+        task.buf = buf;
+        task.sequence = self.sequence;
+        self.plan(index, now);
+        Ok(())
+    }
+
+    /// Queues the next message of a request, or ends it.
+    fn plan(&mut self, index: u16, now: Nanos) {
+        let task = &mut self.tasks[usize::from(index)];
+        match task.plan(&self.objects, self.object_shift, self.config.cache) {
+            Next::Send(piece) => {
+                task.piece = piece;
+                task.tries = 0;
+                task.patience_end = now.after(self.config.timeout);
+                self.queue(index, now);
+            }
+            Next::Park => {
+                task.state = TaskState::Parked;
+                self.parked.push(index);
+            }
+            Next::Done => self.answer(index, Ok(())),
+        }
+    }
+
+    fn queue(&mut self, index: u16, now: Nanos) {
+        let task = &mut self.tasks[usize::from(index)];
+        task.late = false;
+        task.state = TaskState::Waiting;
+        task.deadline = now.after(self.config.timeout);
+        self.next_check = self.next_check.min(task.deadline);
+        self.waiting.push_back(index);
+    }
+
+    /// The same message again, after a while.
+    fn pause(&mut self, index: u16, time: Duration, now: Nanos) {
+        let until = now.after(time);
+        let task = &mut self.tasks[usize::from(index)];
+        // It was answered: attempts count what was not.
+        (task.state, task.tries) = (TaskState::Pausing(until), 0);
+        self.next_check = self.next_check.min(until);
+    }
+
+    /// Those that wait for somebody else's claim look again, if one was released.
+    #[inline]
+    pub fn look_at_parked(&mut self, now: Nanos) {
+        while !self.parked.is_empty() {
+            let released = self.objects.released();
+            if released == self.released_seen {
+                return;
+            }
+            self.released_seen = released;
+            for index in std::mem::take(&mut self.parked) {
+                self.plan(index, now);
+            }
+        }
+    }
+
+    /// The next thing to send.
+    #[inline]
+    pub fn pull(&mut self) -> Option<SheepdogOutgoing> {
+        if !self.attached || self.loss.is_some() {
+            return None;
+        }
+        let index = self.waiting.pop_front()?;
+        self.sent = self.sent.wrapping_add(1);
+        let task = &mut self.tasks[usize::from(index)];
+        task.state = TaskState::Sent;
+        task.tries += 1;
+        task.id = self.sent << INDEX_BITS | u32::from(index);
+        let piece = task.piece;
+        let cache_flag = if self.config.cache { flag::CACHE } else { flag::DIRECT };
+        let object = data_object(piece.owner, piece.index);
+        let (opcode, flags, object, cow_object, offset, data_len) = match piece.step {
+            Step::Read => (SheepdogOpcode::ReadObj, 0, object, 0, piece.offset, piece.len),
+            Step::Write => (SheepdogOpcode::WriteObj, flag::WRITE, object, 0, piece.offset, piece.len),
+            Step::Create { from } => {
+                let (cow, cow_object) = match from {
+                    0 => (0, 0),
+                    from => (flag::COW, data_object(from, piece.index)),
+                };
+                let opcode = SheepdogOpcode::CreateAndWriteObj;
+                (opcode, flag::WRITE | cow, object, cow_object, piece.offset, piece.len)
+            }
+            Step::Record(_) => {
+                let offset = DATA_VDI_ID_OFFSET + 4 * piece.index;
+                (SheepdogOpcode::WriteObj, flag::WRITE, inode_object(piece.vdi), 0, offset, 4)
+            }
+            Step::Probe => (SheepdogOpcode::ReadObj, 0, object, 0, 0, PROBE_BYTES),
+            Step::Flush => (SheepdogOpcode::FlushVdi, 0, inode_object(piece.vdi), 0, 0, 0),
+        };
+        let subject = SheepdogSubject::Object { object, cow_object, copies: self.copies, offset };
+        let request = SheepdogRequest { opcode, flags: flags | cache_flag, id: task.id, data_len, subject };
+        let mut out = SheepdogOutgoing { header: request.encode(), data: None, entry: None, zeros: 0 };
+        match piece.step {
+            Step::Write | Step::Create { .. } if task.ask.op == Op::Write => {
+                let start = task.done_bytes as usize;
+                out.data = Some(SheepdogDataRange { task: index, start, len: piece.len as usize });
+            }
+            Step::Write | Step::Create { .. } => out.zeros = piece.len as usize,
+            Step::Record(entry) => out.entry = Some(entry.to_le_bytes()),
+            Step::Read | Step::Probe | Step::Flush => {}
+        }
+        Some(out)
+    }
+
+    /// The buffer of a task, for the driver to send from or receive into.
+    #[inline]
+    pub fn data(&mut self, task: u16) -> &mut Buf {
+        &mut self.tasks[usize::from(task)].buf
+    }
+
+    fn answer(&mut self, index: u16, result: Result<(), DeviceError>) {
+        let task = &mut self.tasks[usize::from(index)];
+        let over = matches!(task.state, TaskState::Free | TaskState::Answered(_));
+        assert!(!over, "a task is answered once, and only when it is under way");
+        task.give_back(&self.objects);
+        task.state = TaskState::Answered(result);
+        self.answered.push_back(index);
+    }
+
+    /// The next task that was answered; retire it once its data is back.
+    #[inline]
+    pub fn next_answered(&mut self) -> Option<u16> {
+        self.answered.pop_front()
+    }
+
+    /// Ends a task that was answered.
+    ///
+    /// # Panics
+    /// When it was not.
+    pub fn retire(&mut self, index: u16) -> SheepdogRetired {
+        let task = &mut self.tasks[usize::from(index)];
+        let TaskState::Answered(result) = task.state else { panic!("only answered tasks are retired") };
+        task.state = TaskState::Free;
+        self.free.push(index);
+        SheepdogRetired { tag: task.tag, buf: std::mem::take(&mut task.buf), result }
+    }
+
+    /// Gives a request up that was not sent, or not since the loss. One that was sent cannot be taken back, and an object
+    /// that is being dropped is waited for.
+    pub fn cancel(&mut self, tag: u64) {
+        let idle = |task: &SheepdogTask| {
+            let unsent = matches!(task.state, TaskState::Waiting | TaskState::Parked | TaskState::Pausing(_));
+            unsent && task.claim.is_none_or(|claim| !claim.probing)
+        };
+        let Some(index) = self.tasks.iter().position(|task| task.tag == tag && idle(task)) else { return };
+        self.waiting.retain(|waiting| usize::from(*waiting) != index);
+        self.parked.retain(|parked| usize::from(*parked) != index);
+        self.answer(index as u16, Err(DeviceError::refused(RefusalKind::Cancelled)));
+    }
+
+    // ---- time, loss and return
+
+    /// When [`SheepdogSession::on_time`] has something to do.
+    pub fn deadline(&self) -> Nanos {
+        match (self.answered.is_empty(), self.attached) {
+            (false, _) => Nanos(0),
+            (true, true) => self.next_check,
+            (true, false) => Nanos::MAX,
+        }
+    }
+
+    /// Looks for messages that take too long, and for those whose pause is over.
+    pub fn on_time(&mut self, now: Nanos) {
+        if now < self.next_check || !self.attached {
+            return;
+        }
+        self.next_check = Nanos::MAX;
+        for index in 0..self.tasks.len() {
+            let task = &mut self.tasks[index];
+            match task.state {
+                TaskState::Pausing(until) if until <= now => self.queue(index as u16, now),
+                TaskState::Pausing(until) => self.next_check = self.next_check.min(until),
+                TaskState::Sent if task.deadline <= now => {
+                    task.late = true;
+                    self.counts.timeouts += 1;
+                    self.loss = Some(SheepdogLoss::NoAnswer);
+                }
+                TaskState::Sent | TaskState::Waiting => {
+                    self.next_check = self.next_check.min(task.deadline);
+                }
+                TaskState::Free | TaskState::Parked | TaskState::Answered(_) => {}
+            }
+        }
+    }
+
+    /// Goes to work on a new connection. The driver has put what the disk is now into the objects.
+    ///
+    /// # Panics
+    /// When it has one.
+    pub fn attach(&mut self, now: Nanos) {
+        assert!(!self.attached, "a session without a connection gets one");
+        (self.attached, self.loss) = (true, None);
+        self.next_check = now.after(self.config.timeout);
+        self.waiting.clear();
+        self.parked.clear();
+        let unsent = |task: &SheepdogTask| {
+            matches!(task.state, TaskState::Waiting | TaskState::Parked | TaskState::Pausing(_))
+        };
+        let mut unsent: Vec<usize> =
+            (0..self.tasks.len()).filter(|index| unsent(&self.tasks[*index])).collect();
+        unsent.sort_by_key(|index| self.tasks[*index].sequence);
+        for index in unsent {
+            // The disk may be another VDI now: planned again from where it was.
+            let task = &self.tasks[index];
+            let (tries, piece) = (task.tries, task.piece);
+            self.plan(index as u16, now);
+            let task = &mut self.tasks[index];
+            if task.piece == piece {
+                task.tries = tries;
+            }
+        }
+    }
+
+    /// The connection is gone: what was on its way waits again. The driver has put all data back.
+    pub fn detach(&mut self) {
+        (self.attached, self.next_check) = (false, Nanos::MAX);
+        for index in 0..self.tasks.len() as u16 {
+            let task = &mut self.tasks[usize::from(index)];
+            if task.state != TaskState::Sent {
+                continue;
+            }
+            if task.tries >= self.config.tries {
+                let error = if task.late { DeviceError::TimedOut } else { DeviceError::Gone };
+                self.answer(index, Err(error));
+            } else {
+                task.state = TaskState::Waiting;
+                self.counts.replays += 1;
+                self.waiting.push_back(index);
+            }
+        }
+    }
+
+    /// There will be no new connection: everything ends with this error.
+    ///
+    /// # Panics
+    /// When there is a connection.
+    pub fn fail_all(&mut self, error: DeviceError) {
+        assert!(!self.attached, "nothing is under way when everything fails");
+        self.waiting.clear();
+        self.parked.clear();
+        for index in 0..self.tasks.len() as u16 {
+            let state = self.tasks[usize::from(index)].state;
+            if matches!(state, TaskState::Waiting | TaskState::Parked | TaskState::Pausing(_)) {
+                self.answer(index, Err(error));
+            }
+        }
+    }
+}
+
+impl Drop for SheepdogSession {
+    /// Other threads may wait for claims that this one has.
+    fn drop(&mut self) {
+        for task in &mut self.tasks {
+            task.give_back(&self.objects);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

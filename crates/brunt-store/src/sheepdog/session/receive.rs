@@ -1,0 +1,159 @@
+//! Responses of a session: which task they are for, where their data belongs, and what comes next.
+//!
+//! The rule: [`SheepdogSession::on_header`] only looks, as often as its driver likes; [`SheepdogSession::on_response`]
+//! changes something, once for each response.
+
+use brunt_block::DeviceError;
+use brunt_core::Nanos;
+use brunt_wire::sheepdog::{SheepdogResponse, result};
+
+use super::task::{Claim, SheepdogTask, Step, TaskState};
+use super::{INDEX_BITS, PAUSE, PROBE_BYTES, PROBE_PAUSE, SheepdogDataRange, SheepdogLoss, SheepdogSession};
+use crate::sheepdog::said;
+
+/// What follows a response's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SheepdogPayload {
+    /// Data of a read, for this part of its task's buffer.
+    Task(SheepdogDataRange),
+    /// So many bytes that nobody needs.
+    Discard(usize),
+}
+
+/// How a server broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SheepdogViolation {
+    /// An id that no request has.
+    #[error("the server answered a request that was not sent, or twice")]
+    Id,
+    /// A read's data is shorter than was asked for.
+    #[error("the server sent less than was asked for")]
+    Short,
+    /// More data than was asked for.
+    #[error("the server sent more than was asked for")]
+    Long,
+}
+
+impl SheepdogSession {
+    fn task_of(&self, id: u32) -> Result<(u16, &SheepdogTask), SheepdogViolation> {
+        let index = (id & ((1 << INDEX_BITS) - 1)) as u16;
+        match self.tasks.get(usize::from(index)) {
+            Some(task) if task.state == TaskState::Sent && task.id == id => Ok((index, task)),
+            _ => Err(SheepdogViolation::Id),
+        }
+    }
+
+    /// Where what follows this header belongs.
+    ///
+    /// # Errors
+    /// It does not fit what was asked.
+    #[inline]
+    pub fn on_header(&self, response: &SheepdogResponse) -> Result<SheepdogPayload, SheepdogViolation> {
+        let (index, task) = self.task_of(response.id)?;
+        let asked = match task.piece.step {
+            Step::Probe => PROBE_BYTES,
+            Step::Record(_) => 4,
+            _ => task.piece.len,
+        };
+        if response.data_len > asked {
+            return Err(SheepdogViolation::Long);
+        }
+        if task.piece.step != Step::Read || response.result != result::SUCCESS {
+            return Ok(SheepdogPayload::Discard(response.data_len as usize));
+        }
+        match response.data_len == asked {
+            true => Ok(SheepdogPayload::Task(SheepdogDataRange {
+                task: index,
+                start: task.done_bytes as usize,
+                len: asked as usize,
+            })),
+            false => Err(SheepdogViolation::Short),
+        }
+    }
+
+    /// A whole response; the data of a read is in its place.
+    ///
+    /// # Errors
+    /// It does not fit what was asked.
+    #[inline]
+    pub fn on_response(&mut self, response: &SheepdogResponse, now: Nanos) -> Result<(), SheepdogViolation> {
+        let (index, task) = self.task_of(response.id)?;
+        match (task.piece.step, response.result) {
+            (Step::Probe, result::SUCCESS) => self.probe_again(index, now),
+            (Step::Probe, result::NO_OBJ) => self.piece_done(index, now),
+            (_, result::SUCCESS) => self.step_done(index, now),
+            (Step::Flush, result::INVALID_PARMS) => {
+                // What QEMU takes it for, too: object caches are gone since 1.0.
+                self.counts.no_cache = true;
+                self.step_done(index, now);
+            }
+            (_, refusal) => self.refuse(index, refusal, now),
+        }
+        self.look_at_parked(now);
+        Ok(())
+    }
+
+    fn step_done(&mut self, index: u16, now: Nanos) {
+        let task = &mut self.tasks[usize::from(index)];
+        let piece = task.piece;
+        match piece.step {
+            Step::Create { .. } => {
+                task.piece.step = Step::Record(piece.vdi);
+                task.tries = 0;
+                self.queue(index, now);
+            }
+            Step::Record(entry) => {
+                self.objects.settle(piece.vdi, piece.index, entry);
+                if entry == 0 && piece.owner == piece.vdi {
+                    task.claim = task.claim.map(|claim| Claim { probing: true, ..claim });
+                    self.plan(index, now);
+                } else {
+                    self.piece_done(index, now);
+                }
+            }
+            Step::Flush => {
+                task.flushed = true;
+                self.plan(index, now);
+            }
+            Step::Read | Step::Write | Step::Probe => self.piece_done(index, now),
+        }
+    }
+
+    /// What lies in this object is done.
+    fn piece_done(&mut self, index: u16, now: Nanos) {
+        let task = &mut self.tasks[usize::from(index)];
+        task.give_back(&self.objects);
+        task.done_bytes += u64::from(task.piece.len);
+        self.plan(index, now);
+    }
+
+    fn probe_again(&mut self, index: u16, now: Nanos) {
+        match now < self.tasks[usize::from(index)].patience_end {
+            true => self.pause(index, PROBE_PAUSE, now),
+            false => self.answer(index, Err(DeviceError::TimedOut)),
+        }
+    }
+
+    fn refuse(&mut self, index: u16, refusal: u32, now: Nanos) {
+        let task = &self.tasks[usize::from(index)];
+        let piece = task.piece;
+        let writes = !matches!(piece.step, Step::Read | Step::Probe);
+        // An object that the disk lost meanwhile, by a request that overlaps this one.
+        let moved = matches!(piece.step, Step::Read | Step::Write)
+            && self.objects.reader(piece.index) != (piece.owner, piece.vdi);
+        if refusal == result::NO_OBJ && moved {
+            self.plan(index, now);
+        } else if refusal == result::READONLY && writes {
+            // It is asked again on the next connection, like everything else that is under way.
+            self.loss = Some(SheepdogLoss::Snapshot);
+        } else if result::is_goodbye(refusal) {
+            self.loss = Some(SheepdogLoss::ShuttingDown);
+        } else if result::is_transient(refusal) && now < task.patience_end {
+            self.counts.replays += 1;
+            self.counts.result = Some(refusal);
+            self.pause(index, PAUSE, now);
+        } else {
+            self.answer(index, Err(said::refused(refusal)));
+        }
+    }
+}
