@@ -1,6 +1,6 @@
 #!/bin/bash
 # Every analysis of `brunt sql` in three engines: DuckDB, Sail in one process, and Spark as a cluster of two executors.
-# DuckDB is held against `brunt analyze`, the others against DuckDB, byte for byte (crates/brunt/tests/sql.rs).
+# DuckDB is held against `brunt analyze`, the others against DuckDB, byte for byte (crates/brunt/tests/sql).
 #
 #   sql-engines.sh --prepare   fetch Sail, Spark and their clients (network; some 600 MB, a minute or two)
 #   sql-engines.sh --ready     exit 0 when prepared

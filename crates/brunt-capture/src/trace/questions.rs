@@ -32,18 +32,25 @@ macro_rules! questions {
 }
 
 questions! {
+    summary
     mix
     rates
     profile
     sizes
+    alignment
     working_set
+    sizer
     duplicates
     latency_over_time
+    arrivals
+    gaps
     files
     directories
     clients
     pairs
     concentration
+    compound_operations
+    scsi
     errors
     findings
     not_understood

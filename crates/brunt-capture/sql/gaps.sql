@@ -1,0 +1,16 @@
+-- How long a server waits from one request to the next, by powers of two.
+--
+-- Requests in the order of their first bytes. A gap counts where it is at most `up_to_ns` and longer than half of that.
+WITH called AS (
+  SELECT flows.destination AS server, request_first_ns
+  FROM operations JOIN flows ON operations.flow = flows.flow
+), followed AS (
+  SELECT server,
+         request_first_ns - lag(request_first_ns) OVER (PARTITION BY server ORDER BY request_first_ns) AS gap_ns
+  FROM called
+), sized AS (
+  SELECT server, gap_ns, cast(power(2, CASE WHEN gap_ns > 1 THEN length(bin(gap_ns - 1)) ELSE 0 END) AS BIGINT) AS up_to_ns
+  FROM followed WHERE gap_ns IS NOT NULL
+)
+SELECT server, up_to_ns, count(*) AS gaps, cast(sum(gap_ns) AS BIGINT) AS sum_ns
+FROM sized GROUP BY server, up_to_ns ORDER BY server, up_to_ns
