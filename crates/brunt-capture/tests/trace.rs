@@ -320,8 +320,8 @@ fn the_oldest_parts_go() {
         for table in [&tables::FLOWS, &tables::HANDLES, &tables::STATISTICS, &tables::PACKETS] {
             let parts = reader::parts(folder.path(), table).unwrap();
             let begins_late = (0..workers as u16).filter(|ring| {
-                let first = parts.iter().find(|part| part.series == *ring);
-                first.is_some_and(|part| part.number > 0)
+                let first = parts.iter().find_map(|part| part.captured.filter(|(series, _)| series == ring));
+                first.is_some_and(|(_, number)| number > 0)
             });
             // Whoever's turn it is writes the row of `statistics`: that need not be all of them.
             let expected = if *table == tables::STATISTICS { 1 } else { workers };

@@ -137,6 +137,60 @@ impl Batch {
         self.rows += other.rows;
     }
 
+    /// Puts these rows of another batch of the same table, in this order, in the place of its own.
+    ///
+    /// # Panics
+    /// It is of another table, or has no such row.
+    pub fn select(&mut self, other: &Batch, rows: &[u32]) {
+        assert_eq!(self.table, other.table);
+        self.columns.iter_mut().zip(&other.columns).for_each(|(own, from)| from.in_order(rows, own));
+        self.columns.iter_mut().zip(self.table.columns).for_each(|(own, column)| {
+            own.complete(rows.len(), column.nullable);
+        });
+        self.rows = rows.len();
+    }
+
+    /// Sorts the rows by an integer column; those that are equal in it stay as they are. Nulls come first.
+    ///
+    /// # Panics
+    /// The column holds no integers.
+    pub fn sort_by(&mut self, column: &str) {
+        let mut order = RowOrder::default();
+        if let Some(rows) = order.of(self, column) {
+            let unsorted = self.clone();
+            self.select(&unsorted, rows);
+        }
+    }
+
+    /// Adds a number to each integer of a column that is there.
+    ///
+    /// # Panics
+    /// The column holds no integers.
+    pub fn add_to(&mut self, column: &str, more: i64) {
+        let cells = &mut self.columns[self.table.index_of(column)];
+        match &mut cells.values {
+            Values::Ints(values) => values.iter_mut().for_each(|value| *value = value.wrapping_add(more)),
+            _ => panic!("{}.{column} holds no integers", self.table.name),
+        }
+    }
+
+    /// Gives each row that has no integer in a column this one.
+    ///
+    /// # Panics
+    /// The column holds no integers.
+    pub fn fill_nulls(&mut self, column: &str, value: i64) {
+        let cells = &mut self.columns[self.table.index_of(column)];
+        let Values::Ints(values) = &mut cells.values else {
+            panic!("{}.{column} holds no integers", self.table.name)
+        };
+        for (own, level) in values.iter_mut().zip(&mut cells.levels) {
+            if std::mem::replace(level, 1) == 0 {
+                *own = value;
+            }
+        }
+        cells.nulls = 0;
+    }
+
     /// Forgets the rows and keeps the memory.
     pub fn clear(&mut self) {
         self.columns.iter_mut().for_each(Cells::clear);

@@ -88,9 +88,7 @@ struct Scratch {
 
 impl Encoder {
     pub fn new(table: &'static Table) -> Encoder {
-        let fields = table.columns.iter().map(|column| Arc::new(field(column))).collect();
-        let schema = Type::group_type_builder(table.name).with_fields(fields).build();
-        let schema = Arc::new(schema.expect("flat columns make a schema"));
+        let schema = schema(table);
         Encoder {
             columns: table.columns,
             descriptor: SchemaDescriptor::new(Arc::clone(&schema)),
@@ -471,6 +469,13 @@ pub(crate) fn physical(kind: ColumnKind) -> Physical {
         ColumnKind::Bool => Physical::BOOLEAN,
         ColumnKind::Text => Physical::BYTE_ARRAY,
     }
+}
+
+/// A table as Parquet describes it.
+pub(crate) fn schema(table: &Table) -> TypePtr {
+    let fields = table.columns.iter().map(|column| Arc::new(field(column))).collect();
+    let schema = Type::group_type_builder(table.name).with_fields(fields).build();
+    Arc::new(schema.expect("flat columns make a schema"))
 }
 
 fn field(column: &Column) -> Type {

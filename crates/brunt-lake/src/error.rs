@@ -44,6 +44,31 @@ pub enum LakeError {
         /// What is wrong with it.
         what: String,
     },
+    /// A version of a lake that cannot be understood.
+    #[error("{}: not readable as the catalog of a lake: {what}; remove it if an older version is in the same folder", path.display())]
+    Catalog {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A version of a lake that a newer program wrote.
+    #[error(
+        "{}: catalog of format {found}, this program reads format {}: use the program that wrote it, or a newer one",
+        path.display(), crate::catalog::CATALOG_FORMAT
+    )]
+    CatalogFormat {
+        /// Its file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// Somebody else is compacting or adding.
+    #[error("{}: another process is compacting this lake or adding to it; try again when it has ended", path.display())]
+    Busy {
+        /// The lake's folder.
+        path: PathBuf,
+    },
     /// A file that is no whole Parquet file: cut, or with other bytes than were written.
     #[error("{}: damaged: {what}", path.display())]
     Damaged {
@@ -73,6 +98,11 @@ impl LakeError {
     /// Whether one file is all that cannot be read, so that a reader can go on with the others.
     pub fn is_of_one_part(&self) -> bool {
         matches!(self, LakeError::Damaged { .. })
+    }
+
+    /// Whether a file is not there: it was deleted after it was found.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, LakeError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
     /// Whether room was all that was missing, so that the writer can go on once there is some.

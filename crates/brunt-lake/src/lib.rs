@@ -12,26 +12,42 @@
 //!     part-000002.parquet.open   being written, and no glob over *.parquet sees it
 //! ```
 //!
+//! [`Compaction`] gathers such parts into a lake: fewer, larger ones by time, which a [`Catalog`] lists. Readers see either
+//! through a [`Snapshot`].
+//!
 //! The rule: whatever has a part's name is a complete Parquet file. A process that is killed leaves
 //! every part readable without repair, and loses at most the rows of one row group.
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod catalog;
 mod cells;
+pub mod compact;
 mod encode;
 mod error;
+pub mod lock;
 pub mod markdown;
 mod packing;
+pub mod part_writer;
+pub mod place;
 pub mod reader;
+pub mod runs;
 pub mod sizes;
+pub mod snapshot;
+mod spread;
 mod sums;
 pub mod table;
 pub mod words;
 pub mod writer;
 
 pub use batch::{Batch, Row};
+pub use catalog::{Catalog, LakePart, Tap};
+pub use compact::{Compaction, LakeLayout};
 pub use error::LakeError;
+pub use lock::{Writer, WriterLock};
 pub use reader::{TableReader, read_table};
+pub use runs::{OrderedReader, Runs};
+pub use snapshot::Snapshot;
 pub use sizes::{TableSizes, table_sizes};
 pub use table::{Coding, Column, ColumnKind, Table, columns};
 pub use words::{WordRow, WordRows, Words, text_at};

@@ -18,6 +18,7 @@ use crate::batch::Batch;
 use crate::cells::{Cells, Values};
 use crate::encode::{TABLE_KEY, physical};
 use crate::error::LakeError;
+use crate::snapshot::Snapshot;
 use crate::sums::Sums;
 use crate::table::Table;
 
@@ -29,10 +30,9 @@ pub(crate) const OPEN_SUFFIX: &str = "open";
 /// A complete part of a table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartFile {
-    /// Whose rows it has: those who write a table side by side have a series of parts each.
-    pub series: u16,
-    /// Its place in the series.
-    pub number: u64,
+    /// Of a part as it was captured: whose rows it has, as those who write a table side by side have a series of parts
+    /// each, and its place in the series. `None`: a part of a lake.
+    pub captured: Option<(u16, u64)>,
     /// The file.
     pub path: PathBuf,
 }
@@ -57,13 +57,13 @@ impl PartFile {
     }
 }
 
-/// The complete parts of a table in `root`, by series and then oldest first; none when there is no such
-/// table.
+/// The parts of a table in `root` as they were captured, those too that are in a lake since, by series and then oldest
+/// first.
 ///
 /// # Errors
 /// The folder cannot be read.
-pub fn parts(root: &Path, table: &Table) -> Result<Vec<PartFile>, LakeError> {
-    let folder = root.join(table.name);
+pub fn captured_parts(root: &Path, table: &str) -> Result<Vec<PartFile>, LakeError> {
+    let folder = root.join(table);
     let entries = match std::fs::read_dir(&folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -72,27 +72,62 @@ pub fn parts(root: &Path, table: &Table) -> Result<Vec<PartFile>, LakeError> {
     let mut parts = Vec::new();
     for entry in entries {
         let path = entry.map_err(LakeError::io(&folder))?.path();
-        parts.extend(PartFile::parse(&path).map(|(series, number)| PartFile { series, number, path }));
+        parts.extend(PartFile::parse(&path).map(|captured| PartFile { captured: Some(captured), path }));
     }
     parts.sort_unstable();
     Ok(parts)
 }
 
-/// The complete parts of a table in `root` that other programs can read as this one does: each has the table's columns.
-/// Beside them, the complaints about damaged parts, which are not among them. Only footers are read.
+/// The complete parts of a table in `root` ([`Snapshot::parts`]); none when there is no such table.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn parts(root: &Path, table: &Table) -> Result<Vec<PartFile>, LakeError> {
+    Snapshot::open(root)?.parts(table)
+}
+
+/// Parts that other programs can read as this one does.
+#[derive(Debug, Default)]
+pub struct SoundParts {
+    /// The files.
+    pub files: Vec<PathBuf>,
+    /// Columns that some of them do not have: an older writer did not know them.
+    pub not_in_all: Vec<&'static str>,
+    /// Columns that none of them has.
+    pub in_none: Vec<&'static str>,
+    /// The complaints about damaged parts, which are not among them.
+    pub damaged: Vec<LakeError>,
+}
+
+/// The parts of a table whose footers are whole, each with the columns that it must have. Only footers are read.
 ///
 /// # Errors
 /// The folder or a part cannot be read, or a part is not one of this table.
-pub fn sound_parts(root: &Path, table: &'static Table) -> Result<(Vec<PartFile>, Vec<LakeError>), LakeError> {
-    let (mut sound, mut damaged) = (Vec::new(), Vec::new());
-    for file in parts(root, table)? {
+pub fn sound_parts(snapshot: &Snapshot, table: &'static Table) -> Result<SoundParts, LakeError> {
+    let mut sound = SoundParts::default();
+    let mut missing = vec![0; table.columns.len()];
+    for file in snapshot.parts(table)? {
         match Part::open(file.path.clone(), table) {
-            Ok(_) => sound.push(file),
-            Err(error) if error.is_of_one_part() => damaged.push(error),
+            Ok(part) => {
+                sound.files.push(file.path);
+                let there = part.file.metadata().file_metadata().schema_descr();
+                for (missing, column) in missing.iter_mut().zip(table.columns) {
+                    *missing +=
+                        usize::from(!there.columns().iter().any(|found| found.name() == column.name));
+                }
+            }
+            Err(error) if error.is_of_one_part() => sound.damaged.push(error),
             Err(error) => return Err(error),
         }
     }
-    Ok((sound, damaged))
+    for (missing, column) in missing.into_iter().zip(table.columns) {
+        if missing == sound.files.len() {
+            sound.in_none.push(column.name);
+        } else if missing > 0 {
+            sound.not_in_all.push(column.name);
+        }
+    }
+    Ok(sound)
 }
 
 /// Calls `each` with every row of a table, in batches. Returns the complaints about parts that are damaged and were
@@ -114,6 +149,8 @@ pub fn read_table(
 
 /// A table on its way from disk.
 pub struct TableReader {
+    /// Keeps the parts where they are.
+    _snapshot: Option<Snapshot>,
     table: &'static Table,
     parts: VecDeque<PathBuf>,
     part: Option<Part>,
@@ -122,10 +159,10 @@ pub struct TableReader {
     damaged: Vec<LakeError>,
 }
 
-/// The part under way.
-struct Part {
+/// A part that is being read.
+pub(crate) struct Part {
     path: PathBuf,
-    file: SerializedFileReader<File>,
+    pub file: SerializedFileReader<File>,
     /// The same file, and its checksums if it has some.
     bytes: File,
     sums: Option<Sums>,
@@ -141,23 +178,18 @@ impl TableReader {
     /// # Errors
     /// The folder cannot be read.
     pub fn open(root: &Path, table: &'static Table) -> Result<TableReader, LakeError> {
-        TableReader::of_parts(parts(root, table)?, table)
+        TableReader::of(&Snapshot::open(root)?, table)
     }
 
-    /// The same, but only the parts of one series.
+    /// The same in a snapshot, which is kept until the end.
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub fn open_series(root: &Path, table: &'static Table, series: u16) -> Result<TableReader, LakeError> {
-        let mut parts = parts(root, table)?;
-        parts.retain(|part| part.series == series);
-        TableReader::of_parts(parts, table)
-    }
-
-    fn of_parts(parts: Vec<PartFile>, table: &'static Table) -> Result<TableReader, LakeError> {
-        let parts = parts.into_iter().map(|part| part.path).collect();
+    pub fn of(snapshot: &Snapshot, table: &'static Table) -> Result<TableReader, LakeError> {
+        let parts = snapshot.parts(table)?.into_iter().map(|part| part.path).collect();
         let batch = Batch::new(table);
-        Ok(TableReader { table, parts, part: None, batch, texts: Vec::new(), damaged: Vec::new() })
+        let _snapshot = Some(snapshot.clone());
+        Ok(TableReader { _snapshot, table, parts, part: None, batch, texts: Vec::new(), damaged: Vec::new() })
     }
 
     /// The complaints about parts that were left out until now, or were read up to the damage.
@@ -205,22 +237,13 @@ impl TableReader {
             }
             return Ok(false);
         }
-        let rows = part.left.min(BATCH_ROWS_MAX as u64) as usize;
-        self.batch.clear();
-        let columns = self.table.columns.iter().zip(&mut part.columns);
-        for (cells, (column, reader)) in self.batch.cells_mut().iter_mut().zip(columns) {
-            fill(cells, reader.as_mut(), rows, &mut self.texts)
-                .map_err(|error| damaged(&part.path, error))?;
-            cells.complete(rows, column.nullable);
-        }
-        self.batch.end_rows();
-        part.left -= rows as u64;
+        part.fill(&mut self.batch, BATCH_ROWS_MAX, &mut self.texts)?;
         Ok(true)
     }
 }
 
 impl Part {
-    fn open(path: PathBuf, table: &'static Table) -> Result<Part, LakeError> {
+    pub fn open(path: PathBuf, table: &'static Table) -> Result<Part, LakeError> {
         let bytes = File::open(&path).map_err(LakeError::io(&path))?;
         let sums = Sums::read(&bytes).map_err(LakeError::io(&path))?;
         let sums = sums.transpose().map_err(|changed| damaged(&path, changed))?;
@@ -250,13 +273,20 @@ impl Part {
         Ok(Part { path, file, bytes, sums, group: 0, columns: Vec::new(), left: 0 })
     }
 
-    fn next_group(&mut self, table: &'static Table) -> Result<bool, LakeError> {
+    /// Goes on to the next group of rows; `false` after the last one.
+    pub fn next_group(&mut self, table: &'static Table) -> Result<bool, LakeError> {
         if self.group == self.file.num_row_groups() {
             return Ok(false);
         }
+        self.begin_group(self.group, table)?;
+        self.group += 1;
+        Ok(true)
+    }
+
+    fn begin_group(&mut self, number: usize, table: &'static Table) -> Result<(), LakeError> {
         let wrong = |error: ParquetError| damaged(&self.path, error);
         let wrong_read = |error: std::io::Error| damaged(&self.path, error);
-        let group = self.file.get_row_group(self.group).map_err(wrong)?;
+        let group = self.file.get_row_group(number).map_err(wrong)?;
         // The library would panic.
         let columns = group.metadata().columns();
         let places = columns.iter().flat_map(|column| {
@@ -275,15 +305,52 @@ impl Part {
             let index = schema.columns().iter().position(|found| found.name() == column.name);
             if let (Some(sums), Some(index)) = (&self.sums, index) {
                 let (start, len) = columns[index].byte_range();
-                let same = sums.check(index, &self.bytes, start..start.saturating_add(len));
+                let of_all = number * schema.num_columns() + index;
+                let same = sums.check(of_all, &self.bytes, start..start.saturating_add(len));
                 same.map_err(wrong_read)?.map_err(|changed| damaged(&self.path, changed))?;
             }
             self.columns.push(index.map(|index| group.get_column_reader(index)).transpose().map_err(wrong)?);
         }
         self.left = u64::try_from(group.metadata().num_rows())
             .map_err(|_| damaged(&self.path, "a negative number of rows"))?;
-        self.group += 1;
-        Ok(true)
+        Ok(())
+    }
+
+    /// All rows of one group, in a batch that they replace.
+    pub fn read_group(
+        &mut self,
+        number: usize,
+        batch: &mut Batch,
+        texts: &mut Vec<ByteArray>,
+    ) -> Result<(), LakeError> {
+        self.begin_group(number, batch.table())?;
+        // The least unit of reading is what a hostile footer could ask for; then come those it has.
+        let mut more = Batch::new(batch.table());
+        batch.clear();
+        while self.left > 0 {
+            self.fill(&mut more, BATCH_ROWS_MAX, texts)?;
+            batch.append(&more);
+        }
+        Ok(())
+    }
+
+    /// The next rows of the group, at most so many.
+    fn fill(
+        &mut self,
+        batch: &mut Batch,
+        rows_max: usize,
+        texts: &mut Vec<ByteArray>,
+    ) -> Result<(), LakeError> {
+        let rows = self.left.min(rows_max as u64) as usize;
+        batch.clear();
+        let columns = batch.table().columns.iter().zip(&mut self.columns);
+        for (cells, (column, reader)) in batch.cells_mut().iter_mut().zip(columns) {
+            fill(cells, reader.as_mut(), rows, texts).map_err(|error| damaged(&self.path, error))?;
+            cells.complete(rows, column.nullable);
+        }
+        batch.end_rows();
+        self.left -= rows as u64;
+        Ok(())
     }
 }
 

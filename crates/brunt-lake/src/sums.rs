@@ -1,10 +1,10 @@
 //! Checksums of a part, so that one whose bytes have changed is damaged, and never has other values: Parquet's pages have
 //! room for sums, which the library does not write, and its headers and footer have none.
 //!
-//! They stand between the last column and the footer, where no reader looks for anything:
+//! They stand before the footer, after the last column and its indexes, where no reader looks for anything:
 //!
 //! ```text
-//! PAR1 | columns | sum of each column, sum of the footer, number of columns, MAGIC | footer, its length, PAR1
+//! PAR1 | columns, group by group | sum of each column, sum of the footer, number of columns, MAGIC | footer, its length, PAR1
 //! ```
 //!
 //! The rule: a part without them, which an older version wrote, is read all the same.
@@ -21,8 +21,8 @@ use twox_hash::XxHash3_64;
 const MAGIC: &[u8; 8] = b"BrntSum1";
 /// A footer's length, and the file's last word.
 const TAIL_BYTES: usize = 8;
-/// A footer of more columns than any table has is none.
-const COLUMNS_MAX: usize = 4096;
+/// A footer of more columns, those of all row groups together, than any part has is none.
+const COLUMNS_MAX: usize = 1 << 20;
 /// Read at a time to be summed.
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -41,13 +41,34 @@ fn footer_start(tail: [u8; TAIL_BYTES], file_bytes: u64) -> Option<u64> {
 pub(crate) fn insert(file: &mut Vec<u8>, columns: &[u64]) {
     let tail = file.last_chunk().expect("a Parquet file ends with the length of its footer");
     let footer = footer_start(*tail, file.len() as u64).expect("its footer is in it") as usize;
+    let gap = gap(columns, &file[footer..]);
+    file.splice(footer..footer, gap);
+}
+
+/// The same in a file on disk, whose columns are summed here: `columns` says where they are.
+pub(crate) fn insert_into(file: &File, columns: &[Range<u64>]) -> io::Result<()> {
+    let sums: Vec<u64> =
+        columns.iter().map(|bytes| sum_of(file, bytes.clone())).collect::<io::Result<_>>()?;
+    let len = file.metadata()?.len();
+    let mut tail = [0; TAIL_BYTES];
+    file.read_exact_at(&mut tail, len.saturating_sub(TAIL_BYTES as u64))?;
+    let start = footer_start(tail, len).expect("its footer is in it");
+    let mut footer = vec![0; (len - start) as usize];
+    file.read_exact_at(&mut footer, start)?;
+    let mut end = gap(&sums, &footer);
+    end.extend_from_slice(&footer);
+    file.write_all_at(&end, start)
+}
+
+/// What stands before a footer.
+fn gap(columns: &[u64], footer: &[u8]) -> Vec<u8> {
     let mut gap = Vec::with_capacity(columns.len() * 8 + 20);
-    for sum in columns.iter().chain([&sum(&file[footer..])]) {
+    for sum in columns.iter().chain([&sum(footer)]) {
         gap.extend_from_slice(&sum.to_le_bytes());
     }
     gap.extend_from_slice(&(columns.len() as u32).to_le_bytes());
     gap.extend_from_slice(MAGIC);
-    file.splice(footer..footer, gap);
+    gap
 }
 
 /// The sums of a file.

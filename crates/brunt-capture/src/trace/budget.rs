@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use brunt_lake::ClosedPart;
+use brunt_lake::{ClosedPart, catalog};
 
 use super::rows::LANES;
 
@@ -123,12 +123,24 @@ impl Budget {
             });
             let Some(rank) = oldest.map(|(rank, _)| *rank) else { return };
             let Some((_, part)) = state.closed.remove(&rank) else { return };
+            state.total_bytes -= part.bytes;
+            // A lake has its rows, and will delete it.
+            if is_in_lake(&part) {
+                continue;
+            }
             // Somebody else may have deleted it: the budget is kept all the same.
             let _ = std::fs::remove_file(&part.path);
-            state.total_bytes -= part.bytes;
             state.deleted.parts += 1;
             state.deleted.rows += part.rows;
             state.deleted.bytes += part.bytes;
         }
     }
+}
+
+/// Whether a part was compacted.
+fn is_in_lake(part: &ClosedPart) -> bool {
+    let table = part.path.parent();
+    let root = table.and_then(|table| table.parent());
+    let name = table.and_then(|table| table.file_name()).and_then(|name| name.to_str());
+    root.zip(name).is_some_and(|(root, name)| catalog::is_absorbed(root, name, &part.path))
 }

@@ -16,6 +16,7 @@ pub(crate) mod common;
 pub mod extents;
 pub(crate) mod files;
 mod flows;
+pub mod lake;
 pub(crate) mod latencies;
 mod operations;
 mod packets;

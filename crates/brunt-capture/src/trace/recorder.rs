@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use brunt_lake::{LakeError, TableWriter, WriterOptions};
+use brunt_lake::{LakeError, TableWriter, WriterLock, WriterOptions};
 
 use super::checksums::Checksums;
 use super::common::Common;
@@ -141,12 +141,16 @@ impl TraceRecorder {
         options: &TraceOptions,
         count: usize,
     ) -> Result<Vec<TraceRecorder>, LakeError> {
+        std::fs::create_dir_all(folder)
+            .map_err(|source| LakeError::Io { path: folder.to_path_buf(), source })?;
+        let mut lock = WriterLock::take(folder)?;
         let mut note = TableWriter::create(folder, &NOTES, WriterOptions::default())?;
+        lock.name_trace()?;
         let anonymous = options.anonymizer.is_some();
         let program = concat!("brunt ", env!("CARGO_PKG_VERSION"));
         note.rows().row().int(VERSION).text(program).bool(anonymous).end();
         note.finish()?;
-        let shared = Arc::new(Shared::new(count, options.keep_bytes));
+        let shared = Arc::new(Shared::new(count, options.keep_bytes, lock));
         let options = options.share(count);
         (0..count).map(|pipeline| TraceRecorder::start(folder, &options, pipeline as u16, &shared)).collect()
     }

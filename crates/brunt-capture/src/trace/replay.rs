@@ -2,14 +2,16 @@
 //! were, in their order, so that the same findings come out. The one rule: what a trace does not
 //! have any more (parts deleted to save room, rows lost, parts that are damaged) is reported, not made up.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::path::Path;
 
-use brunt_lake::{Batch, Column, LakeError, Table, TableReader, read_table, reader};
+use brunt_lake::{
+    Batch, Column, LakeError, OrderedReader, Runs, Snapshot, Table, TableReader, Tap, read_table, reader,
+};
 use brunt_wire::net::IpAddress;
 
-use super::{tables, text};
+use super::{lake, tables, text};
 use crate::analysis::{Analysis, OperationEvent};
 use crate::dissect::rpc::{OTHER, RPC};
 use crate::ledger::Ledger;
@@ -72,21 +74,31 @@ pub struct Replayed {
 }
 
 /// The trace that is read, and what is found to be damaged on the way.
-struct Source<'a> {
-    folder: &'a Path,
+struct Source {
+    snapshot: Snapshot,
     damaged: BTreeSet<String>,
 }
 
-impl Source<'_> {
+impl Source {
     fn note(&mut self, damaged: &[LakeError]) {
         self.damaged.extend(damaged.iter().map(LakeError::to_string));
     }
 
     /// All rows of a table.
-    fn read(&mut self, table: &'static Table, each: impl FnMut(&Batch)) -> Result<(), ReplayError> {
-        let damaged = read_table(self.folder, table, each)?;
-        self.note(&damaged);
+    fn read(&mut self, table: &'static Table, mut each: impl FnMut(&Batch)) -> Result<(), ReplayError> {
+        let mut reader = TableReader::of(&self.snapshot, table)?;
+        while let Some(batch) = reader.next_batch()? {
+            each(batch);
+        }
+        self.note(reader.damaged());
         Ok(())
+    }
+
+    /// Rows by pipeline, in the order of a column of ids.
+    fn runs(&mut self, table: &'static Table, id: &'static str) -> Result<Runs, ReplayError> {
+        let runs = Runs::list(&self.snapshot, table, id)?;
+        self.note(runs.damaged());
+        Ok(runs)
     }
 }
 
@@ -115,11 +127,11 @@ macro_rules! view {
     };
 }
 
-view!(OPERATIONS of OPERATIONS: "record_id" "protocol" "operation" "request_first" "latency_ns" "flow"
+view!(OPERATIONS of OPERATIONS: "record_id" "completion_id" "protocol" "operation" "request_first" "latency_ns" "flow"
     "status" "file" "direction" "offset_bytes" "moved_bytes" "outstanding");
 view!(PACKETS of PACKETS: "time" "wire_bytes" "not_understood");
-view!(NAMES of NAMES: "record_id" "file" "name" "leads_to");
-view!(ENTRIES of ENTRIES: "record_id" "name" "file");
+view!(NAMES of NAMES: "record_id" "position" "file" "name" "leads_to");
+view!(ENTRIES of ENTRIES: "record_id" "entry" "name" "file");
 
 /// Whether a folder holds a trace.
 pub fn is_trace(folder: &Path) -> bool {
@@ -168,9 +180,9 @@ pub fn notes(folder: &Path) -> Result<TraceNotes, ReplayError> {
 /// The folder holds none, or one that cannot be read.
 pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
     let TraceNotes { is_anonymous, damaged } = notes(folder)?;
-    let mut source = Source { folder, damaged: BTreeSet::new() };
+    let mut source = Source { snapshot: Snapshot::open(folder)?, damaged: BTreeSet::new() };
     source.note(&damaged);
-    let mut notes = missing_parts(folder)?;
+    let mut notes = missing_parts(&source.snapshot)?;
     if is_anonymous {
         notes.push("names, addresses and ids are pseudonyms".into());
     }
@@ -179,18 +191,19 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
         notes.push(format!("{} rows found no room when the trace was written", ledger.trace_rows_lost));
     }
     let flows = flows(&mut source)?;
+    let operations = source.runs(&OPERATIONS, "completion_id")?;
+    let beside = [source.runs(&NAMES, "record_id")?, source.runs(&ENTRIES, "record_id")?];
+    // What is the same in whatever order it comes is looked at once, for all pipelines.
+    let mut all = Analysis::new();
+    packets(&mut source, &mut all)?;
+    checksums(&mut source, &mut all)?;
     // As when they were captured: what a pipeline saw is looked at alone, then all is added.
-    let mut all: Option<Analysis> = None;
-    for pipeline in pipelines(folder)? {
+    for pipeline in pipelines(&source.snapshot)? {
         let mut analysis = Analysis::new();
-        packets(&mut source, pipeline, &mut analysis)?;
-        operations(&mut source, pipeline, &flows, &mut analysis)?;
-        checksums(&mut source, pipeline, &mut analysis)?;
+        let beside = beside.each_ref().map(|runs| runs.of_pipeline(pipeline));
+        feed(&mut source, operations.of_pipeline(pipeline), beside, &flows, &mut analysis)?;
         analysis.settle();
-        match &mut all {
-            Some(all) => all.merge(analysis),
-            None => all = Some(analysis),
-        }
+        all.merge(analysis);
     }
     let damaged: Vec<String> = source.damaged.into_iter().collect();
     if !damaged.is_empty() {
@@ -201,27 +214,38 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
         notes.push(format!("{count} damaged and left out; the ledger still counts what was in it"));
         notes.extend(damaged.iter().cloned());
     }
-    Ok(Replayed { analysis: all.unwrap_or_default(), ledger, notes, damaged })
+    Ok(Replayed { analysis: all, ledger, notes, damaged })
 }
 
-/// The pipelines that wrote the trace, by the series of their parts.
-fn pipelines(folder: &Path) -> Result<BTreeSet<u16>, ReplayError> {
-    let mut pipelines = BTreeSet::new();
+/// The pipelines that wrote the trace.
+fn pipelines(snapshot: &Snapshot) -> Result<BTreeSet<u16>, ReplayError> {
+    let taps = snapshot.catalog().map_or(&[][..], |catalog| &catalog.taps);
+    let mut pipelines: BTreeSet<u16> =
+        taps.iter().flat_map(|tap| tap.numbers()).map(|number| number as u16).collect();
     for table in tables::all() {
-        pipelines.extend(reader::parts(folder, table)?.into_iter().map(|part| part.series));
+        let captured = snapshot.parts(table)?.into_iter().filter_map(|part| part.captured);
+        pipelines.extend(captured.map(|(series, _)| series));
     }
     Ok(pipelines)
 }
 
 /// Which tables do not begin with their first part any more.
-fn missing_parts(folder: &Path) -> Result<Vec<String>, ReplayError> {
+fn missing_parts(snapshot: &Snapshot) -> Result<Vec<String>, ReplayError> {
     let mut gone = Vec::new();
-    let pipelines = pipelines(folder)?;
+    let taps = snapshot.catalog().map_or(&[][..], |catalog| &catalog.taps);
+    let captured = pipelines(snapshot)?;
     for table in tables::all() {
-        let parts = reader::parts(folder, table)?;
-        let begins = |pipeline| parts.iter().any(|part| (part.series, part.number) == (pipeline, 0));
+        let parts = snapshot.parts(table)?;
+        let first_captured = |series| parts.iter().any(|part| part.captured == Some((series, 0)));
+        // Of the taps; without any, of the trace.
+        let of_taps = taps.iter().flat_map(|tap| (0..tap.pipelines).map(move |series| (Some(tap), series)));
+        let of_trace = captured.iter().filter(|_| taps.is_empty()).map(|series| (None, *series));
+        let begins = |tap: Option<&Tap>, series| {
+            tap.and_then(|tap| lake::begins(tap, table, series)).unwrap_or_else(|| first_captured(series))
+        };
         let one_series = *table == tables::NOTES;
-        if !pipelines.iter().all(|pipeline| begins(*pipeline) || one_series && *pipeline > 0) {
+        let mut all = of_taps.chain(of_trace).filter(|(_, series)| !one_series || *series == 0);
+        if !all.all(|(tap, series)| begins(tap, series)) {
             gone.push(table.name);
         }
     }
@@ -234,26 +258,29 @@ fn missing_parts(folder: &Path) -> Result<Vec<String>, ReplayError> {
     })
 }
 
-/// The capture's last word on what was seen and lost: each row counts all pipelines, whoever wrote it.
-fn statistics(source: &mut Source<'_>) -> Result<Ledger, ReplayError> {
-    let (mut last, mut ledger) = ((i64::MIN, 0), Ledger::default());
+/// The capture's last word on what was seen and lost: each row counts all pipelines, whoever wrote it. Of a lake, the sum of
+/// its taps'.
+fn statistics(source: &mut Source) -> Result<Ledger, ReplayError> {
+    let mut last: BTreeMap<i64, ((i64, i64), Ledger)> = BTreeMap::new();
     source.read(&tables::STATISTICS, |batch| {
         let (times, packets) = (batch.ints("time"), batch.ints("packets"));
-        let columns = &tables::STATISTICS.columns[1..];
+        let (columns, taps) = (&tables::STATISTICS.columns[1..], batch.ints("tap"));
         for (row, key) in times.iter().copied().zip(packets.iter().copied()).enumerate() {
-            if key >= last {
-                last = key;
+            let tap = if batch.is_null("tap", row) { 0 } else { taps[row] };
+            let known = last.entry(tap).or_insert(((i64::MIN, 0), Ledger::default()));
+            if key >= known.0 {
                 let counter = |index: usize| batch.ints(columns[index].name)[row] as u64;
-                ledger = Ledger::from_counters(std::array::from_fn(counter));
+                *known = (key, Ledger::from_counters(std::array::from_fn(counter)));
             }
         }
     })?;
+    let mut ledger = Ledger::default();
+    last.values().for_each(|(_, of_tap)| ledger.merge(of_tap));
     Ok(ledger)
 }
 
-fn packets(source: &mut Source<'_>, pipeline: u16, analysis: &mut Analysis) -> Result<(), ReplayError> {
-    let mut reader = TableReader::open_series(source.folder, &PACKETS, pipeline)?;
-    while let Some(batch) = reader.next_batch()? {
+fn packets(source: &mut Source, analysis: &mut Analysis) -> Result<(), ReplayError> {
+    source.read(&PACKETS, |batch| {
         for (time, bytes) in batch.ints("time").iter().zip(batch.ints("wire_bytes")) {
             analysis.feed_packet(*time as u64, *bytes as u32);
         }
@@ -262,14 +289,11 @@ fn packets(source: &mut Source<'_>, pipeline: u16, analysis: &mut Analysis) -> R
                 analysis.feed_not_understood(next, batch.ints("wire_bytes")[row] as u32);
             }
         }
-    }
-    source.note(reader.damaged());
-    Ok(())
+    })
 }
 
-fn checksums(source: &mut Source<'_>, pipeline: u16, analysis: &mut Analysis) -> Result<(), ReplayError> {
-    let mut reader = TableReader::open_series(source.folder, &tables::CHECKSUMS, pipeline)?;
-    while let Some(batch) = reader.next_batch()? {
+fn checksums(source: &mut Source, analysis: &mut Analysis) -> Result<(), ReplayError> {
+    source.read(&tables::CHECKSUMS, |batch| {
         let (files, offsets, sums) = (batch.ints("file"), batch.ints("offset_bytes"), batch.ints("sum"));
         for (row, write) in batch.bools("write").iter().enumerate() {
             analysis.feed_checksums(&ChecksumRun {
@@ -280,13 +304,11 @@ fn checksums(source: &mut Source<'_>, pipeline: u16, analysis: &mut Analysis) ->
                 sums: &[sums[row] as u64],
             });
         }
-    }
-    source.note(reader.damaged());
-    Ok(())
+    })
 }
 
 /// Client and server of each flow of calls.
-fn flows(source: &mut Source<'_>) -> Result<HashMap<i64, [IpAddress; 2]>, ReplayError> {
+fn flows(source: &mut Source) -> Result<HashMap<i64, [IpAddress; 2]>, ReplayError> {
     let mut flows = HashMap::new();
     source.read(&tables::FLOWS, |batch| {
         let ends = batch.texts("source").zip(batch.texts("destination"));
@@ -307,78 +329,75 @@ fn address(text: &str) -> IpAddress {
 
 /// What a row says of a name.
 struct NameRow {
-    id: i64,
     parent: Option<FileKey>,
     name: String,
     file: Option<FileKey>,
 }
 
-/// The rows of a table beside those of `operations`: in the same order, none or some for each.
+/// Its operation, and its place there.
+type NamePlace = (i64, i64);
+
+/// The rows of a table beside those of `operations`, none or some for each: by ids, in the order of requests, where
+/// operations come in the order of completion.
 struct Beside {
-    reader: TableReader,
-    rows: VecDeque<NameRow>,
-    take: fn(&Batch, &mut VecDeque<NameRow>),
+    reader: OrderedReader,
+    /// Rows of operations that have not come yet; those of one place in the order in which they stand.
+    waiting: BTreeMap<(NamePlace, u64), NameRow>,
+    count: u64,
+    /// All rows up to this operation were read.
+    read_to: i64,
+    take: fn(&Batch) -> Vec<(NamePlace, NameRow)>,
 }
 
 impl Beside {
-    fn open(
-        folder: &Path,
-        pipeline: u16,
-        table: &'static Table,
-        take: fn(&Batch, &mut VecDeque<NameRow>),
-    ) -> Result<Beside, ReplayError> {
-        Ok(Beside { reader: TableReader::open_series(folder, table, pipeline)?, rows: VecDeque::new(), take })
+    fn new(reader: OrderedReader, take: fn(&Batch) -> Vec<(NamePlace, NameRow)>) -> Beside {
+        Beside { reader, waiting: BTreeMap::new(), count: 0, read_to: i64::MIN, take }
     }
 
-    /// Passes over rows of calls before `id`, which are not there any more.
-    fn skip_before(&mut self, id: i64) -> Result<(), ReplayError> {
-        loop {
-            while self.rows.front().is_some_and(|row| row.id < id) {
-                self.rows.pop_front();
-            }
-            if !self.rows.is_empty() {
-                return Ok(());
-            }
-            let Some(batch) = self.reader.next_batch()? else { return Ok(()) };
-            (self.take)(batch, &mut self.rows);
-        }
-    }
-
-    /// The next row of this call, if there is one.
-    fn next_of(&mut self, id: i64) -> Result<Option<NameRow>, ReplayError> {
-        loop {
-            let Some(first) = self.rows.front() else {
-                let Some(batch) = self.reader.next_batch()? else { return Ok(None) };
-                (self.take)(batch, &mut self.rows);
-                continue;
+    /// The rows of this operation.
+    fn of(&mut self, id: i64) -> Result<Vec<NameRow>, ReplayError> {
+        while self.read_to < id {
+            let Some(batch) = self.reader.next_batch()? else {
+                self.read_to = i64::MAX;
+                break;
             };
-            if first.id == id {
-                return Ok(self.rows.pop_front());
+            let rows = (self.take)(batch);
+            // The next batch may have more of the last one.
+            self.read_to = rows.last().map_or(i64::MIN, |((last, _), _)| last - 1);
+            for (place, row) in rows {
+                self.count += 1;
+                self.waiting.insert((place, self.count), row);
             }
-            if (0..CALLS_APART_MAX).contains(&id.saturating_sub(first.id)) || first.id > id {
-                return Ok(None);
-            }
-            // Of a call that is not there any more.
-            self.rows.pop_front();
         }
+        // Of operations that are not there any more.
+        let is_over = |((first, _), _): &(NamePlace, u64)| *first < id - CALLS_APART_MAX;
+        while self.waiting.first_key_value().is_some_and(|(key, _)| is_over(key)) {
+            self.waiting.pop_first();
+        }
+        let all = ((id, i64::MIN), 0)..=((id, i64::MAX), u64::MAX);
+        let keys: Vec<_> = self.waiting.range(all).map(|(key, _)| *key).collect();
+        Ok(keys.iter().filter_map(|key| self.waiting.remove(key)).collect())
     }
 }
 
-fn take_names(batch: &Batch, rows: &mut VecDeque<NameRow>) {
-    let (ids, parents, leads) = (batch.ints("record_id"), batch.ints("file"), batch.ints("leads_to"));
-    for (row, name) in batch.texts("name").enumerate() {
+fn take_names(batch: &Batch) -> Vec<(NamePlace, NameRow)> {
+    let (ids, places) = (batch.ints("record_id"), batch.ints("position"));
+    let (parents, leads) = (batch.ints("file"), batch.ints("leads_to"));
+    let rows = batch.texts("name").enumerate().map(|(row, name)| {
         let key = |column, values: &[i64]| (!batch.is_null(column, row)).then(|| FileKey(values[row] as u64));
         let (parent, file) = (key("file", parents), key("leads_to", leads));
-        rows.push_back(NameRow { id: ids[row], parent, name: name.into(), file });
-    }
+        ((ids[row], places[row]), NameRow { parent, name: name.into(), file })
+    });
+    rows.collect()
 }
 
-fn take_entries(batch: &Batch, rows: &mut VecDeque<NameRow>) {
-    let (ids, files) = (batch.ints("record_id"), batch.ints("file"));
-    for (row, name) in batch.texts("name").enumerate() {
+fn take_entries(batch: &Batch) -> Vec<(NamePlace, NameRow)> {
+    let (ids, places, files) = (batch.ints("record_id"), batch.ints("entry"), batch.ints("file"));
+    let rows = batch.texts("name").enumerate().map(|(row, name)| {
         let file = (!batch.is_null("file", row)).then(|| FileKey(files[row] as u64));
-        rows.push_back(NameRow { id: ids[row], parent: None, name: name.into(), file });
-    }
+        ((ids[row], places[row]), NameRow { parent: None, name: name.into(), file })
+    });
+    rows.collect()
 }
 
 /// Kinds and protocols by the names that stand in the table. What another program of this version wrote and
@@ -441,45 +460,31 @@ fn events<'b>(
     )
 }
 
-fn operations(
-    source: &mut Source<'_>,
-    pipeline: u16,
+/// The operations of a pipeline, each with its names and entries.
+fn feed(
+    source: &mut Source,
+    mut operations: OrderedReader,
+    beside: [OrderedReader; 2],
     flows: &HashMap<i64, [IpAddress; 2]>,
     analysis: &mut Analysis,
 ) -> Result<(), ReplayError> {
-    let (known, folder) = (Known::all(), source.folder);
-    let mut beside_names = Beside::open(folder, pipeline, &NAMES, take_names)?;
-    let mut beside_entries = Beside::open(folder, pipeline, &ENTRIES, take_entries)?;
-    let first = reader::parts(folder, &OPERATIONS)?.into_iter().find(|part| part.series == pipeline);
-    let mut begins_late = first.is_some_and(|part| part.number > 0);
-    let mut reader = TableReader::open_series(folder, &OPERATIONS, pipeline)?;
-    let mut damaged = 0;
-    loop {
-        if reader.next_batch()?.is_none() {
-            break;
-        }
-        // Rows of calls in a part that was left out come next otherwise.
-        begins_late |= reader.damaged().len() > damaged;
-        damaged = reader.damaged().len();
-        let batch = reader.batch();
-        if std::mem::take(&mut begins_late) {
-            let oldest = batch.ints("record_id").iter().copied().min().unwrap_or(0);
-            beside_names.skip_before(oldest)?;
-            beside_entries.skip_before(oldest)?;
-        }
+    let known = Known::all();
+    let [names, entries] = beside;
+    let (mut names, mut entries) = (Beside::new(names, take_names), Beside::new(entries, take_entries));
+    while let Some(batch) = operations.next_batch()? {
         for (id, server, event) in events(batch, &known, flows) {
             let file = event.file;
             analysis.feed_event(event);
-            while let Some(named) = beside_names.next_of(id)? {
+            for named in names.of(id)? {
                 feed_name(server, named.parent, &named, analysis);
             }
-            while let Some(named) = beside_entries.next_of(id)? {
+            for named in entries.of(id)? {
                 feed_name(server, file, &named, analysis);
             }
             analysis.settle_if_full();
         }
     }
-    for reader in [&reader, &beside_names.reader, &beside_entries.reader] {
+    for reader in [&operations, &names.reader, &entries.reader] {
         source.note(reader.damaged());
     }
     Ok(())

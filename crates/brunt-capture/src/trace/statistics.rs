@@ -1,6 +1,6 @@
 //! The capture's own data: the table `statistics` with its counters, and `trace`, one row with general facts.
 
-use brunt_lake::{Batch, Column, Row, Table};
+use brunt_lake::{Batch, Column, Row, Table, columns};
 
 use super::common::Common;
 use super::rows::{Handle, Registry, Tabled};
@@ -11,7 +11,25 @@ pub const STATISTICS: Table = Table {
     name: "statistics",
     doc: "The capture's own counters, once a second of its time, at its start and at its end. Each row counts since \
           the start; the last one is the loss ledger.",
-    columns: &Ledger::COLUMNS,
+    columns: &columns::<{ Ledger::COLUMNS.len() + 1 }>(&[&Ledger::COLUMNS, &[TAP]]),
+};
+
+/// Whose counters these are.
+const TAP: Column = Column::int(
+    "tap",
+    "In a lake, which tap's capture: `taps.tap`. Null in a trace as it was captured, which has one.",
+)
+.nullable();
+
+/// The captures that were added to a lake; a trace does not have it.
+pub const TAPS: Table = Table {
+    name: "taps",
+    doc: "One row for each capture that was added to a lake; a trace as it was captured does not have this table.",
+    columns: &[
+        Column::int("tap", "Its number: that of its first pipeline, as in the upper bits of `record_id` and `flow`."),
+        Column::text("name", "What the user calls it; empty for the capture into the lake's own folder."),
+        Column::int("pipelines", "How many pipelines it has; their numbers follow each other."),
+    ],
 };
 
 /// What [`NOTES`] says of the order of tables and columns.
@@ -61,5 +79,5 @@ pub fn record_last(rows: &mut Batch, now_ns: u64, ledger: &Ledger) {
 }
 
 fn end_row(row: Row<'_>, now_ns: u64, ledger: &Ledger) {
-    ledger.counters().into_iter().fold(row.int(now_ns as i64), Row::count).end();
+    ledger.counters().into_iter().fold(row.int(now_ns as i64), Row::count).null().end();
 }

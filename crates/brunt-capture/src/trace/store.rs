@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brunt_core::Nanos;
-use brunt_lake::{ClosedPart, LakeError, TableWriter, Workspace, WriterOptions};
+use brunt_lake::{ClosedPart, LakeError, TableWriter, Workspace, WriterLock, WriterOptions};
 
 use super::budget::Budget;
 use super::rows::{Chunk, LANES, TableEntry};
@@ -138,10 +138,12 @@ pub(super) struct Shared {
     ledgers: Mutex<(Vec<Ledger>, u64)>,
     error: Mutex<Option<LakeError>>,
     pub budget: Option<Budget>,
+    /// Says that parts may still come.
+    _lock: WriterLock,
 }
 
 impl Shared {
-    pub fn new(pipelines: usize, keep_bytes: Option<u64>) -> Shared {
+    pub fn new(pipelines: usize, keep_bytes: Option<u64>, lock: WriterLock) -> Shared {
         Shared {
             rows_lost: AtomicU64::new(0),
             packets_dropped: AtomicU64::new(0),
@@ -149,6 +151,7 @@ impl Shared {
             ledgers: Mutex::new((vec![Ledger::default(); pipelines], 0)),
             error: Mutex::new(None),
             budget: keep_bytes.map(|keep| Budget::new(keep, pipelines * LANES)),
+            _lock: lock,
         }
     }
 

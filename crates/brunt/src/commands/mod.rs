@@ -15,6 +15,7 @@ mod doctor;
 mod import_fio;
 mod io;
 mod lab;
+mod lake;
 mod man;
 mod probe;
 mod record;
@@ -59,6 +60,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<capture::Capture>(),
     entry::<analyze::Analyze>(),
     entry::<sql::Sql>(),
+    entry::<lake::Lake>(),
     entry::<trace::Trace>(),
     entry::<replay::Replay>(),
     entry::<probe::Probe>(),

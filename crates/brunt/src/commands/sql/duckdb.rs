@@ -22,7 +22,14 @@ fn view(table: &LakeTable) -> String {
         table.times().map(|name| format!(", epoch_ns(\"{name}\") AS \"{name}_ns\"")).collect();
     let parts = table.parts.iter().map(|part| format!("'{}'", plain(part).replace('\'', "''")));
     let parts = parts.collect::<Vec<_>>().join(", ");
-    format!("CREATE VIEW \"{name}\" AS SELECT *{nanos} FROM read_parquet([{parts}])")
+    // Folders of a lake are named like columns, which the parts of its capture do not have.
+    let options = match table.not_in_all.is_empty() {
+        true => "hive_partitioning = false",
+        // Every footer is read for that.
+        false => "hive_partitioning = false, union_by_name = true",
+    };
+    let lacking = table.lacking();
+    format!("CREATE VIEW \"{name}\" AS SELECT *{nanos}{lacking} FROM read_parquet([{parts}], {options})")
 }
 
 /// Asks the program that BRUNT_DUCKDB names. Without one: the program `duckdb` if it reads nanoseconds, or the module,

@@ -103,8 +103,11 @@ def ask_spark(request):
                     columns += [f"{time} AS `{column}`", f"{nanos} AS `{column}_ns`"]
                 else:
                     columns.append(f"`{column}`")
-            session.read.parquet(*parts).createOrReplaceTempView(f"stored_{name}")
-            session.sql(f"SELECT {', '.join(columns)} FROM stored_{name}").createOrReplaceTempView(name)
+            # Files are named one by one: what their folders are called means nothing here.
+            reader = session.read.option("mergeSchema", "true") if table["differ"] else session.read
+            reader.parquet(*parts).createOrReplaceTempView(f"stored_{name}")
+            listed = ", ".join(columns) + table["lacking"]
+            session.sql(f"SELECT {listed} FROM stored_{name}").createOrReplaceTempView(name)
         for row in session.sql(request["statement"]).collect():
             answer(row.asDict(recursive=True))
     except PySparkException as error:

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use brunt_capture::trace::{ReplayError, is_trace, notes, tables};
-use brunt_lake::reader::{parts, sound_parts};
-use brunt_lake::{ColumnKind, LakeError, Table};
+use brunt_lake::reader::{SoundParts, sound_parts};
+use brunt_lake::{Column, ColumnKind, LakeError, Snapshot, Table};
 use brunt_result::tables::TABLES;
 
 use crate::cli::Failure;
@@ -51,6 +51,10 @@ pub struct LakeTable {
     pub parts: Vec<PathBuf>,
     /// The sum of their sizes.
     pub bytes: u64,
+    /// Columns that some parts do not have, as an older program wrote them.
+    pub not_in_all: Vec<&'static str>,
+    /// Columns that none of them has.
+    pub in_none: Vec<&'static str>,
 }
 
 impl LakeTable {
@@ -60,21 +64,30 @@ impl LakeTable {
         columns.filter(|column| column.kind == ColumnKind::Time).map(|column| column.name)
     }
 
+    /// Columns that its parts lack, without values, for the end of a list of columns.
+    pub fn lacking(&self) -> String {
+        let lacking = self.table.columns.iter().filter(|column| self.in_none.contains(&column.name));
+        lacking.map(|column| format!(", {}", no_value(column))).collect()
+    }
+
     /// A statement with its columns and no rows, which all engines understand.
     pub fn no_rows(&self) -> String {
-        let columns = self.table.columns.iter().map(|column| {
-            let kind = match column.kind {
-                ColumnKind::Int => "BIGINT",
-                ColumnKind::Time => "TIMESTAMP",
-                ColumnKind::Float => "DOUBLE",
-                ColumnKind::Bool => "BOOLEAN",
-                ColumnKind::Text => "STRING",
-            };
-            format!("CAST(NULL AS {kind}) AS {}", column.name)
-        });
+        let columns = self.table.columns.iter().map(no_value);
         let nanos = self.times().map(|name| format!("CAST(NULL AS BIGINT) AS {name}_ns"));
         format!("SELECT {} WHERE 1 = 0", columns.chain(nanos).collect::<Vec<_>>().join(", "))
     }
+}
+
+/// A column without values, which all engines understand.
+fn no_value(column: &Column) -> String {
+    let kind = match column.kind {
+        ColumnKind::Int => "BIGINT",
+        ColumnKind::Time => "TIMESTAMP",
+        ColumnKind::Float => "DOUBLE",
+        ColumnKind::Bool => "BOOLEAN",
+        ColumnKind::Text => "STRING",
+    };
+    format!("CAST(NULL AS {kind}) AS {}", column.name)
 }
 
 /// What is asked.
@@ -83,16 +96,20 @@ pub struct Lake {
     pub tables: Vec<LakeTable>,
     /// What is not as it should be.
     pub notes: Vec<String>,
+    /// Keeps the parts where they are until the engine has answered.
+    _snapshot: Snapshot,
 }
 
 impl Lake {
     /// The tables of `folder` that `statement` names.
     pub fn open(folder: &Path, statement: &str, is_of_traces: bool) -> Result<Lake, FolderError> {
         let mut damaged = Vec::new();
-        let tables = if is_trace(folder) {
-            damaged = notes(folder)?.damaged;
-            tables::all()
-        } else if has_results(folder)? {
+        let folder = folder.canonicalize().map_err(|source| LakeError::Io { path: folder.into(), source })?;
+        let snapshot = Snapshot::open(&folder)?;
+        let tables = if is_trace(&folder) {
+            damaged = notes(&folder)?.damaged;
+            tables::of_lake()
+        } else if has_results(&snapshot)? {
             if is_of_traces {
                 return Err(FolderError::NoTrace(folder.display().to_string()));
             }
@@ -100,14 +117,13 @@ impl Lake {
         } else {
             return Err(FolderError::Neither(folder.display().to_string()));
         };
-        let folder = folder.canonicalize().map_err(|source| LakeError::Io { path: folder.into(), source })?;
-        let mut lake = Lake { tables: Vec::new(), notes: Vec::new() };
+        let mut lake = Lake { tables: Vec::new(), notes: Vec::new(), _snapshot: snapshot.clone() };
         for table in tables.into_iter().filter(|table| names(statement, table.name)) {
-            let (files, unsound) = sound_parts(&folder, table)?;
+            let SoundParts { files: parts, not_in_all, in_none, damaged: unsound } =
+                sound_parts(&snapshot, table)?;
             damaged.extend(unsound);
-            let parts: Vec<PathBuf> = files.into_iter().map(|file| file.path).collect();
             let bytes = parts.iter().filter_map(|part| part.metadata().ok()).map(|about| about.len()).sum();
-            lake.tables.push(LakeTable { table, parts, bytes });
+            lake.tables.push(LakeTable { table, parts, bytes, not_in_all, in_none });
         }
         lake.notes = damaged.iter().map(|error| format!("left out: {error}")).collect();
         Ok(lake)
@@ -124,9 +140,9 @@ impl Lake {
     }
 }
 
-fn has_results(folder: &Path) -> Result<bool, LakeError> {
+fn has_results(snapshot: &Snapshot) -> Result<bool, LakeError> {
     for table in TABLES {
-        if !parts(folder, table)?.is_empty() {
+        if !snapshot.parts(table)?.is_empty() {
             return Ok(true);
         }
     }

@@ -24,10 +24,13 @@ pub fn ask_duckdb(views: &[String], statement: &str, explain: bool) -> Result<An
 pub fn ask_spark(lake: &Lake, statement: &str, at: &str) -> Result<Answer, EngineError> {
     let tables = lake.tables.iter().map(|table| {
         let columns = table.table.columns.iter();
-        let columns: Vec<_> =
-            columns.map(|column| json!([column.name, column.kind == ColumnKind::Time])).collect();
+        let columns: Vec<_> = columns
+            .filter(|column| !table.in_none.contains(&column.name))
+            .map(|column| json!([column.name, column.kind == ColumnKind::Time]))
+            .collect();
         let parts: Vec<_> = table.parts.iter().map(|part| plain(part)).collect();
-        json!({ "name": table.table.name, "columns": columns, "parts": parts, "no_rows": table.no_rows() })
+        json!({ "name": table.table.name, "columns": columns, "parts": parts, "no_rows": table.no_rows(),
+                "lacking": table.lacking(), "differ": !table.not_in_all.is_empty() })
     });
     let request = json!({ "at": at, "tables": tables.collect::<Vec<_>>(), "statement": statement });
     ask(SqlEngine::Spark, "its client is missing:", &request)

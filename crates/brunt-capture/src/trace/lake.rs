@@ -1,0 +1,418 @@
+//! Traces in a lake: how their tables lie there, and what `brunt lake compact` and `brunt lake add` do. `brunt-lake` has
+//! the means; `docs/lake.md` tells users.
+//!
+//! A lake of many taps is a trace of many pipelines: each trace that is added gets a range of numbers of its own, which is
+//! put in place of its pipelines' numbers in [`IDS`] and `packets.pipeline`. So ids are unique in the lake, and every
+//! analysis takes it for one trace. What counts a whole capture (`statistics`) says whose it is in a column `tap`.
+//!
+//! The rule: nothing but those numbers changes, and no row is told apart from another by where it lies.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brunt_lake::catalog::Absorbed;
+use brunt_lake::compact::{CompactCounts, CompactOptions, TakeIn};
+use brunt_lake::place::{Grain, PIPELINES_MAX, Placing};
+use brunt_lake::{Batch, Compaction, LakeError, LakeLayout, Snapshot, Table, Tap, Writer, reader, runs};
+
+use super::replay::{ReplayError, is_trace, notes};
+use super::{recorder, tables};
+
+/// Columns of ids that pipelines give: their numbers are above the lower 48 bits.
+pub const IDS: [&str; 5] = ["completion_id", "record_id", "flow", "caller", "aborted_by"];
+/// Columns of files: what is asked for by value.
+const FILES: [&str; 2] = ["file", "leads_to"];
+/// Parts of a capture are taken in until they are so many times the size of a part; then a version is committed.
+const TURN_PARTS: u64 = 4;
+const NANOS_OF_HOUR: i64 = 3_600_000_000_000;
+
+/// Why traces cannot be gathered.
+#[derive(Debug, thiserror::Error)]
+pub enum GatherError {
+    /// What should be gathered is no trace, or none of this version.
+    #[error(transparent)]
+    Trace(#[from] ReplayError),
+    /// The disk, or somebody else is at it.
+    #[error(transparent)]
+    Lake(#[from] LakeError),
+    /// The lake is divided otherwise.
+    #[error("{} is divided by {is:?} already, which cannot be changed", path.display())]
+    Grain {
+        /// The lake.
+        path: PathBuf,
+        /// How.
+        is: Grain,
+    },
+    /// A lake is to be added to itself.
+    #[error("{}: a trace cannot be added to itself", .0.display())]
+    Itself(PathBuf),
+    /// What is to be added is a lake of several taps.
+    #[error("{} is a lake with taps of its own; add their traces instead", .0.display())]
+    Nested(PathBuf),
+    /// A lake is to be added while a capture writes to it.
+    #[error("{} was compacted, and its capture is still running: add it when the capture has ended", .0.display())]
+    Running(PathBuf),
+    /// The tap is known, and nothing can come any more.
+    #[error("tap {0} is in the lake already, as a whole")]
+    Complete(String),
+    /// The tap is known as another trace.
+    #[error("tap {0} is another trace: give this one another name")]
+    OtherTrace(String),
+    /// The numbers of pipelines have run out.
+    #[error("the lake has {taken} pipelines and can have {PIPELINES_MAX}: there is no room for {more} more")]
+    TooMany {
+        /// Numbers that are taken.
+        taken: u32,
+        /// How many are wanted.
+        more: u32,
+    },
+}
+
+/// How traces are gathered.
+#[derive(Clone, Copy, Debug)]
+pub struct GatherOptions {
+    /// Size of a part.
+    pub part_bytes: u64,
+    /// How a new lake is divided by time; `None`: by what an hour takes.
+    pub grain: Option<Grain>,
+    /// Old parts stay for so long, even if no reader holds them.
+    pub keep_old: Duration,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Gathered {
+    /// What was done.
+    pub counts: CompactCounts,
+    /// Damaged parts, which were left out and are still there.
+    pub damaged: Vec<LakeError>,
+    /// Whether a capture is still writing, so that more will come.
+    pub is_running: bool,
+}
+
+/// How a table lies in a lake.
+fn layout(table: &'static Table, order: Option<&'static str>) -> LakeLayout {
+    let has = |name: &&'static str| table.columns.iter().any(|column| column.name == *name);
+    let is = |other: &Table| table.name == other.name;
+    let ids: Vec<_> = IDS.into_iter().filter(has).collect();
+    let placing = if is(&tables::OPERATIONS) {
+        Placing::Time("request_first")
+    } else if is(&tables::PACKETS) || is(&tables::STATISTICS) {
+        Placing::Time("time")
+    } else if is(&tables::LATENCY_HISTOGRAMS) {
+        Placing::Second("second")
+    } else if has(&"record_id") {
+        Placing::Id("record_id")
+    } else {
+        Placing::Nowhere
+    };
+    let blooms = match is(&tables::LATENCY_HISTOGRAMS) {
+        true => vec!["server", "client"],
+        false => FILES.into_iter().filter(has).collect(),
+    };
+    // As captured, or in the order of the ids that others refer to.
+    let others = ["completion_id", "record_id", "flow", "caller", "file", "time", "second", "tap"];
+    LakeLayout {
+        table,
+        placing,
+        order: order.or_else(|| others.into_iter().find(has)),
+        blooms,
+        ids,
+        pipeline: is(&tables::PACKETS).then_some("pipeline"),
+        tap: is(&tables::STATISTICS).then_some("tap"),
+        clock: is(&tables::OPERATIONS).then_some("record_id"),
+    }
+}
+
+/// Those of all tables of a trace; operations come first, as their times place what belongs to them.
+pub fn layouts() -> Vec<LakeLayout> {
+    let registry = recorder::registry();
+    let entries = registry.entries().map(|entry| layout(entry.table, entry.order));
+    let mut layouts: Vec<_> = entries.chain([layout(&tables::NOTES, None)]).collect();
+    layouts.sort_by_key(|layout| layout.clock.is_none());
+    layouts
+}
+
+/// Compacts the trace or lake in `root`, also while a capture writes to it.
+///
+/// # Errors
+/// There is none, or the disk. What was committed until then is complete, and the next call goes on from there.
+pub fn compact(root: &Path, options: &GatherOptions) -> Result<Gathered, GatherError> {
+    notes(root)?;
+    let mut compaction = begin(root, root, options)?;
+    let done = compact_all(&mut compaction, root, options);
+    finish(compaction, done)
+}
+
+fn compact_all(
+    compaction: &mut Compaction,
+    root: &Path,
+    options: &GatherOptions,
+) -> Result<bool, GatherError> {
+    let layouts = layouts();
+    let own = own_tap(compaction, root)?;
+    let writer = Writer::of(root)?;
+    let mut turn = Turn { written: 0, is_open: false, bytes_max: TURN_PARTS * options.part_bytes };
+    if let Some(tap) = own {
+        compaction.taps_mut()[tap].trace_name.clone_from(&writer.trace_name);
+        let is_running = writer.is_running;
+        let from = TakeIn { source: root, tap, is_running, bytes_max: turn.bytes_max };
+        for layout in &layouts {
+            while compaction.take_in(layout, from)? {
+                turn.step(compaction)?;
+            }
+        }
+        if !is_running && !compaction.draft().taps[tap].is_complete {
+            compaction.taps_mut()[tap].is_complete = true;
+            compaction.forget_times(tap);
+            turn.is_open = true;
+        }
+    }
+    turn.end(compaction)?;
+    for layout in layouts.iter().chain([&layout(&tables::TAPS, None)]) {
+        if compaction.merge_small(layout, !writer.is_running)? {
+            turn.is_open = true;
+            turn.end(compaction)?;
+        }
+    }
+    Ok(writer.is_running)
+}
+
+/// What was written and is not committed.
+struct Turn {
+    written: u64,
+    is_open: bool,
+    bytes_max: u64,
+}
+
+impl Turn {
+    fn step(&mut self, compaction: &mut Compaction) -> Result<(), LakeError> {
+        self.is_open = true;
+        match compaction.counts().bytes_written - self.written >= self.bytes_max {
+            true => self.end(compaction),
+            false => Ok(()),
+        }
+    }
+
+    fn end(&mut self, compaction: &mut Compaction) -> Result<(), LakeError> {
+        if std::mem::take(&mut self.is_open) {
+            compaction.commit(PROGRAM)?;
+            self.written = compaction.counts().bytes_written;
+        }
+        Ok(())
+    }
+}
+
+const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
+
+/// Adds a trace to the lake in `root`, which is made if there is none, or what came to it since it was added. All at once:
+/// a reader sees all of it or nothing.
+///
+/// # Errors
+/// It is no trace, the name is another's, there are no numbers left, or the disk. The lake is as it was then.
+pub fn add(root: &Path, trace: &Path, name: &str, options: &GatherOptions) -> Result<Gathered, GatherError> {
+    notes(trace)?;
+    std::fs::create_dir_all(root).map_err(|source| LakeError::Io { path: root.to_path_buf(), source })?;
+    if is_trace(root) {
+        notes(root)?;
+    }
+    let same = |path: &Path| path.canonicalize().ok();
+    if same(root) == same(trace) {
+        return Err(GatherError::Itself(root.to_path_buf()));
+    }
+    let mut compaction = begin(root, trace, options)?;
+    let done = add_all(&mut compaction, root, trace, name);
+    finish(compaction, done)
+}
+
+fn add_all(compaction: &mut Compaction, root: &Path, trace: &Path, name: &str) -> Result<bool, GatherError> {
+    own_tap(compaction, root)?;
+    let writer = Writer::of(trace)?;
+    let source = Snapshot::open(trace)?;
+    let layouts = layouts();
+    let known = compaction.draft().taps.iter().position(|tap| tap.name == name);
+    let tap = match known {
+        Some(tap) => {
+            let about = &compaction.draft().taps[tap];
+            if about.trace_name.is_none() || about.trace_name != writer.trace_name {
+                return Err(GatherError::OtherTrace(name.into()));
+            }
+            if about.is_complete {
+                return Err(GatherError::Complete(name.into()));
+            }
+            if source.catalog().is_some() {
+                // Its parts since the last time may be in that catalog, where their numbers are not known.
+                return Err(GatherError::OtherTrace(name.into()));
+            }
+            tap
+        }
+        None => {
+            let tap = new_tap(compaction, trace, &source, &writer, name)?;
+            if source.catalog().is_some() {
+                for layout in &layouts {
+                    compaction.take_in_lake(layout, &source, tap)?;
+                }
+            }
+            tap
+        }
+    };
+    let from = TakeIn { source: trace, tap, is_running: writer.is_running, bytes_max: u64::MAX };
+    for layout in &layouts {
+        compaction.take_in(layout, from)?;
+    }
+    if !writer.is_running {
+        compaction.taps_mut()[tap].is_complete = true;
+        compaction.forget_times(tap);
+    }
+    compaction.commit(PROGRAM)?;
+    Ok(writer.is_running)
+}
+
+/// A new tap behind all others.
+fn new_tap(
+    compaction: &mut Compaction,
+    trace: &Path,
+    source: &Snapshot,
+    writer: &Writer,
+    name: &str,
+) -> Result<usize, GatherError> {
+    let of_source = source.catalog().map_or(&[][..], |catalog| &catalog.taps);
+    if of_source.iter().any(|tap| !tap.name.is_empty()) {
+        return Err(GatherError::Nested(trace.to_path_buf()));
+    }
+    if source.catalog().is_some() && writer.is_running {
+        return Err(GatherError::Running(trace.to_path_buf()));
+    }
+    let own = of_source.first().cloned().unwrap_or_default();
+    let pipelines = u32::from(own.pipelines).max(pipelines_of(trace)?);
+    let taken = compaction.draft().taps.iter().map(|tap| tap.numbers().end).max().unwrap_or(0);
+    if taken + pipelines > PIPELINES_MAX {
+        return Err(GatherError::TooMany { taken, more: pipelines });
+    }
+    compaction.taps_mut().push(Tap {
+        name: name.to_string(),
+        trace_name: writer.trace_name.clone(),
+        first_pipeline: taken as u16,
+        pipelines: pipelines as u16,
+        is_complete: false,
+        ..own
+    });
+    tell_tap(compaction)?;
+    Ok(compaction.draft().taps.len() - 1)
+}
+
+/// A row of the table `taps` for the last one.
+fn tell_tap(compaction: &mut Compaction) -> Result<(), LakeError> {
+    let mut rows = Batch::new(&tables::TAPS);
+    if let Some(tap) = compaction.draft().taps.last() {
+        let row = rows.row().int(tap.first_pipeline.into());
+        row.text(&tap.name).int(tap.pipelines.into()).end();
+    }
+    compaction.put(&layout(&tables::TAPS, None), &rows)
+}
+
+/// The tap that is the lake's own folder, if something was captured there.
+fn own_tap(compaction: &mut Compaction, root: &Path) -> Result<Option<usize>, LakeError> {
+    let pipelines = pipelines_of(root)?;
+    if let Some(place) = compaction.draft().taps.iter().position(|tap| tap.name.is_empty()) {
+        return Ok(Some(place));
+    }
+    // Only the first one has numbers from zero.
+    if pipelines == 0 || !compaction.draft().taps.is_empty() {
+        return Ok(None);
+    }
+    compaction.taps_mut().push(Tap { pipelines: pipelines as u16, ..Tap::default() });
+    tell_tap(compaction)?;
+    Ok(Some(0))
+}
+
+/// How many pipelines wrote the parts in a folder.
+fn pipelines_of(folder: &Path) -> Result<u32, LakeError> {
+    let mut pipelines = 0;
+    for table in tables::all() {
+        let parts = reader::captured_parts(folder, table.name)?;
+        let series = parts.into_iter().filter_map(|part| part.captured).map(|(series, _)| u32::from(series) + 1);
+        pipelines = series.fold(pipelines, u32::max);
+    }
+    Ok(pipelines)
+}
+
+fn begin(root: &Path, trace: &Path, options: &GatherOptions) -> Result<Compaction, GatherError> {
+    let GatherOptions { part_bytes, keep_old, grain } = *options;
+    let choose = || grain.map_or_else(|| choose_grain(trace, part_bytes), Ok);
+    let compaction = Compaction::begin(root, CompactOptions { part_bytes, keep_old }, choose)?;
+    let is = compaction.draft().grain;
+    match grain {
+        Some(grain) if grain != is => Err(GatherError::Grain { path: root.to_path_buf(), is }),
+        _ => Ok(compaction),
+    }
+}
+
+/// By hours where an hour of the trace would fill half of a part, by days otherwise.
+fn choose_grain(trace: &Path, part_bytes: u64) -> Result<Grain, LakeError> {
+    let snapshot = Snapshot::open(trace)?;
+    let mut bytes = 0;
+    for table in tables::all() {
+        let parts = snapshot.parts(table)?.into_iter();
+        bytes += parts.filter_map(|part| part.path.metadata().ok()).map(|about| about.len()).sum::<u64>();
+    }
+    let span = runs::extremes(&snapshot, &tables::STATISTICS, "time")?.map_or(0, |(min, max)| max - min);
+    let hours = (span / NANOS_OF_HOUR).max(1) as u64;
+    Ok(if bytes / hours >= part_bytes / 2 { Grain::Hour } else { Grain::Day })
+}
+
+fn finish(mut compaction: Compaction, done: Result<bool, GatherError>) -> Result<Gathered, GatherError> {
+    match done {
+        Ok(is_running) => Ok(Gathered {
+            counts: compaction.counts(),
+            is_running,
+            damaged: compaction.into_damaged(),
+        }),
+        Err(error) => {
+            // What is half written takes room that others need. The error says more than another one here.
+            let _ = compaction.sweep();
+            Err(error)
+        }
+    }
+}
+
+/// Whether parts of a table and pipeline are there from the first one on, in the lake or as captured.
+pub(super) fn begins(tap: &Tap, table: &Table, series: u16) -> Option<bool> {
+    tap.absorbed(table.name, series).map(|Absorbed { first, .. }| first == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each table has its layout: columns of ids are all known, and what is asked for is where engines look for it.
+    #[test]
+    fn layouts_of_all_tables() {
+        let layouts = layouts();
+        assert_eq!(layouts[0].table.name, "operations");
+        assert_eq!(layouts.len(), tables::all().len());
+        for layout in &layouts {
+            let table = layout.table;
+            for column in layout.ids.iter().chain(&layout.blooms).chain(&layout.order).chain(&layout.pipeline) {
+                table.index_of(column);
+            }
+            // Whatever is called an id, or refers to one by its documentation, is renumbered.
+            for column in table.columns {
+                let refers = ["`flows.flow`", "`operations.record_id`", "`callers.caller`", "`record_id`"];
+                let is_id = column.name.ends_with("_id") || refers.iter().any(|id| column.doc.contains(id));
+                let is_known = layout.ids.contains(&column.name);
+                assert!(is_known || !is_id, "{}.{}", table.name, column.name);
+            }
+        }
+        let check = |name: &str, placing, order| {
+            let layout = layouts.iter().find(|layout| layout.table.name == name).expect("a table");
+            assert_eq!((layout.placing, layout.order), (placing, Some(order)), "{name}");
+        };
+        check("operations", Placing::Time("request_first"), "completion_id");
+        check("names", Placing::Id("record_id"), "record_id");
+        check("packets", Placing::Time("time"), "flow");
+        check("latency_histograms", Placing::Second("second"), "second");
+        check("handles", Placing::Nowhere, "file");
+        check("caller_groups", Placing::Nowhere, "caller");
+    }
+}

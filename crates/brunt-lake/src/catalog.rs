@@ -1,0 +1,216 @@
+//! What is in a lake: the live parts, and which parts of traces are in them. Kept as numbered versions, one file of JSON
+//! each, the newest of which counts:
+//!
+//! ```text
+//! DIR/
+//!   _catalog/
+//!     v00000007.json             the newest version: live parts with rows, bytes, place and extremes
+//!     v00000006.json             an older one, as long as somebody reads it
+//!     lock                       held by whoever makes the next one
+//!   operations/
+//!     date=2026-11-25/hour=16/part-c00000007-0000.parquet    written with version 7
+//!     part-000113.parquet        a part that the capture wrote and no version has taken in
+//! ```
+//!
+//! A folder without versions is a trace as it was captured. With them, its live parts are those of the newest version, and
+//! the parts that the capture wrote since: those from [`Absorbed::next`] on.
+//!
+//! The rule: a version is complete when it has its name, and never changes. What the next one has and has not is known by
+//! comparing the two.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::LakeError;
+use crate::place::{Grain, Timeline};
+
+/// Of the files; a newer one is refused.
+pub const CATALOG_FORMAT: u32 = 1;
+/// The folder; engines pass over names that begin like this.
+pub(crate) const CATALOG_FOLDER: &str = "_catalog";
+
+/// A version of a lake.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Catalog {
+    /// [`CATALOG_FORMAT`].
+    pub format: u32,
+    /// Which one it is, from 1.
+    pub version: u64,
+    /// What wrote it.
+    pub program: String,
+    /// When, in nanoseconds since 1970.
+    pub committed_ns: u64,
+    /// How finely tables are divided by time; the same for all versions.
+    pub grain: Grain,
+    /// The traces that are in it.
+    pub taps: Vec<Tap>,
+    /// Parts of tables, by the tables' names.
+    pub parts: BTreeMap<String, Vec<LakePart>>,
+    /// Times of ids, for the parts that are still to come.
+    pub timeline: Timeline,
+}
+
+/// A trace that is in a lake, whole or up to now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tap {
+    /// What the user calls it. Empty: the trace that is captured into the lake's own folder.
+    pub name: String,
+    /// The trace's own name.
+    pub trace_name: Option<String>,
+    /// What is added to the numbers of its pipelines.
+    pub first_pipeline: u16,
+    /// How many those are.
+    pub pipelines: u16,
+    /// Whether nothing more can come.
+    pub is_complete: bool,
+    /// For each table and pipeline (as the trace numbers them) the parts that were taken in.
+    pub absorbed: BTreeMap<String, BTreeMap<u16, Absorbed>>,
+    /// Damaged parts among those, as paths below the trace's folder: they were left out.
+    pub left_out: Vec<String>,
+}
+
+/// A run of parts of one pipeline, by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absorbed {
+    /// The first one.
+    pub first: u64,
+    /// That after the last one.
+    pub next: u64,
+}
+
+/// A part of a lake.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LakePart {
+    /// Below the lake's folder, with `/`.
+    pub path: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Where it is placed: the first hour since 1970; none in tables that are not divided.
+    pub hour: Option<i64>,
+    /// The least and the greatest value of columns by which engines leave parts out (times as nanoseconds), where any row
+    /// has one.
+    pub extremes: BTreeMap<String, (i64, i64)>,
+}
+
+impl Tap {
+    /// What was taken in of a table's parts of a pipeline.
+    pub fn absorbed(&self, table: &str, series: u16) -> Option<Absorbed> {
+        self.absorbed.get(table).and_then(|of_series| of_series.get(&series)).copied()
+    }
+
+    /// The lake's numbers of its pipelines.
+    pub fn numbers(&self) -> std::ops::Range<u32> {
+        let first = u32::from(self.first_pipeline);
+        first..first + u32::from(self.pipelines)
+    }
+}
+
+impl Catalog {
+    /// A lake without anything.
+    pub fn empty(grain: Grain) -> Catalog {
+        Catalog {
+            format: CATALOG_FORMAT,
+            version: 0,
+            program: String::new(),
+            committed_ns: 0,
+            grain,
+            taps: Vec::new(),
+            parts: BTreeMap::new(),
+            timeline: Timeline::default(),
+        }
+    }
+
+    /// The tap that is the lake's own folder.
+    pub fn own(&self) -> Option<&Tap> {
+        self.taps.iter().find(|tap| tap.name.is_empty())
+    }
+
+    /// Parts of a table.
+    pub fn parts(&self, table: &str) -> &[LakePart] {
+        self.parts.get(table).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a part of the capture in the lake's own folder is in this version.
+    pub fn has_absorbed(&self, table: &str, series: u16, number: u64) -> bool {
+        let absorbed = self.own().and_then(|tap| tap.absorbed(table, series));
+        absorbed.is_some_and(|absorbed| number < absorbed.next)
+    }
+
+    /// The version in this file.
+    pub(crate) fn read(path: &Path) -> Result<Catalog, LakeError> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
+        }
+        let bytes = std::fs::read(path).map_err(LakeError::io(path))?;
+        let broken = |error: serde_json::Error| LakeError::Catalog {
+            path: path.to_path_buf(),
+            what: error.to_string(),
+        };
+        let Head { format } = serde_json::from_slice(&bytes).map_err(broken)?;
+        if format > CATALOG_FORMAT {
+            return Err(LakeError::CatalogFormat { path: path.to_path_buf(), found: format });
+        }
+        serde_json::from_slice(&bytes).map_err(broken)
+    }
+
+    /// Makes this version the newest one, durably: its file is there as a whole or not at all, and never in place of
+    /// another.
+    pub(crate) fn commit(&self, root: &Path) -> Result<(), LakeError> {
+        let folder = root.join(CATALOG_FOLDER);
+        let path = version_path(root, self.version);
+        let open = path.with_extension("json.open");
+        let bytes = serde_json::to_vec(self).expect("a catalog is plain data");
+        let write = || {
+            let mut file = File::create(&open)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            // A link, other than a rename, fails where there is such a file.
+            std::fs::hard_link(&open, &path)?;
+            std::fs::remove_file(&open)?;
+            File::open(&folder)?.sync_all()
+        };
+        write().map_err(|error| {
+            let _ = std::fs::remove_file(&open);
+            LakeError::writing(&path, bytes.len() as u64, error)
+        })
+    }
+}
+
+/// The file of a version.
+pub(crate) fn version_path(root: &Path, version: u64) -> PathBuf {
+    root.join(CATALOG_FOLDER).join(format!("v{version:08}.json"))
+}
+
+/// The versions of a lake, oldest first; none if it is no lake.
+pub(crate) fn versions(root: &Path) -> Result<Vec<u64>, LakeError> {
+    let folder = root.join(CATALOG_FOLDER);
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(LakeError::io(&folder)(error)),
+    };
+    let mut versions = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(LakeError::io(&folder))?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix('v')?.strip_suffix(".json"));
+        versions.extend(number.and_then(|number| number.parse::<u64>().ok()));
+    }
+    versions.sort_unstable();
+    Ok(versions)
+}
+
+/// Whether a part of the capture in `root` is in the newest version of a lake there; `false` too where that cannot be
+/// found out.
+pub fn is_absorbed(root: &Path, table: &str, part: &Path) -> bool {
+    let Some((series, number)) = crate::reader::PartFile::parse(part) else { return false };
+    let newest = versions(root).ok().and_then(|versions| versions.last().copied());
+    let catalog = newest.and_then(|newest| Catalog::read(&version_path(root, newest)).ok());
+    catalog.is_some_and(|catalog| catalog.has_absorbed(table, series, number))
+}

@@ -1,0 +1,607 @@
+//! Gathers parts of captures into a lake, and small parts of a lake into larger ones. `brunt lake` drives it, with the
+//! tables that `brunt-capture` describes.
+//!
+//! ```text
+//!   Compaction::begin ──► take_in, merge_small (any number of times) ──► commit ──► …
+//!        lock, sweep        new parts, under names that nobody reads       names, version, sweep
+//! ```
+//!
+//! A version is committed in three steps, and a process that is killed between any two of them loses nothing:
+//!
+//! 1. the new parts, complete and durable under other names (`*.open`), get their own;
+//! 2. the version gets its name: from here on readers see it, at once and as a whole;
+//! 3. what no version has that somebody may still read is deleted ([`Compaction::sweep`]). The next one does what is left.
+//!
+//! The rule: a part of a capture is deleted only when a durable version has its rows. A damaged one is never deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parquet::file::reader::FileReader;
+
+use crate::batch::Batch;
+use crate::catalog::{CATALOG_FOLDER, CATALOG_FORMAT, Catalog, LakePart, Tap, version_path, versions};
+use crate::error::LakeError;
+use crate::lock;
+use crate::part_writer::int_extremes;
+use crate::place::{Grain, Hour, NUMBER_BITS, Placing, pipeline_of};
+use crate::reader::{OPEN_SUFFIX, Part, PartFile, captured_parts};
+use crate::snapshot::Snapshot;
+use crate::spread::{Spread, SpreadTo};
+use crate::table::Table;
+
+/// Beginning of the names of a lake's parts.
+const PART_PREFIX: &str = "part-c";
+/// So many small parts of one place are made one, even where more will come.
+const SMALL_PARTS_MAX: usize = 8;
+
+/// How the rows of a table lie in a lake.
+#[derive(Clone, Debug)]
+pub struct LakeLayout {
+    /// The table.
+    pub table: &'static Table,
+    /// Where its rows belong.
+    pub placing: Placing,
+    /// The column by which the rows of a group are ordered.
+    pub order: Option<&'static str>,
+    /// Columns that are asked for by value: they get Bloom filters.
+    pub blooms: Vec<&'static str>,
+    /// Columns of ids, with the number of a pipeline above their lower 48 bits.
+    pub ids: Vec<&'static str>,
+    /// A column with nothing but that number.
+    pub pipeline: Option<&'static str>,
+    /// A nullable column that gets the number of the tap's first pipeline.
+    pub tap: Option<&'static str>,
+    /// Ids of this column are those by which other tables' rows are placed; the table has times.
+    pub clock: Option<&'static str>,
+}
+
+impl LakeLayout {
+    /// Columns whose extremes the catalog has.
+    pub fn keys(&self) -> impl Iterator<Item = &'static str> {
+        let placing = match self.placing {
+            Placing::Time(column) | Placing::Second(column) | Placing::Id(column) => Some(column),
+            Placing::Nowhere => None,
+        };
+        placing.into_iter().chain(self.order).chain(self.blooms.iter().copied()).chain(self.ids.iter().copied())
+    }
+}
+
+/// How a lake is compacted.
+#[derive(Clone, Copy, Debug)]
+pub struct CompactOptions {
+    /// A part ends at this size; below half of it, it is small.
+    pub part_bytes: u64,
+    /// What a version does not have any more stays for so long after it, for readers that hold no lock.
+    pub keep_old: Duration,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct CompactCounts {
+    /// Parts of captures that were taken in, damaged ones not counted.
+    pub parts_taken_in: u64,
+    /// Their rows.
+    pub rows_taken_in: u64,
+    /// Their size.
+    pub bytes_taken_in: u64,
+    /// Small parts of the lake that were made into larger ones.
+    pub parts_merged: u64,
+    /// Parts that were written.
+    pub parts_written: u64,
+    /// Their size.
+    pub bytes_written: u64,
+    /// Versions that were committed.
+    pub versions: u64,
+    /// Old parts that were deleted.
+    pub parts_deleted: u64,
+    /// Old parts that are kept, for readers or for the time that was asked for.
+    pub parts_kept: u64,
+}
+
+/// A lake that is being written to: nobody else does.
+pub struct Compaction {
+    root: PathBuf,
+    options: CompactOptions,
+    /// The next version as it will be.
+    draft: Catalog,
+    /// New parts of it, which do not have their names yet.
+    fresh: Vec<String>,
+    /// Counts them.
+    number: u64,
+    counts: CompactCounts,
+    damaged: Vec<LakeError>,
+    _lock: File,
+}
+
+/// A trace whose parts are taken in.
+#[derive(Clone, Copy, Debug)]
+pub struct TakeIn<'a> {
+    /// Its folder.
+    pub source: &'a Path,
+    /// Its place among [`Catalog::taps`].
+    pub tap: usize,
+    /// Whether more parts may come: then the last one of each pipeline may still change.
+    pub is_running: bool,
+    /// No more than this at once, but one part at least.
+    pub bytes_max: u64,
+}
+
+impl Compaction {
+    /// Begins to write to the lake in `root`, which is made if it is none; `grain` decides how finely a new one is divided.
+    ///
+    /// # Errors
+    /// Somebody else writes to it ([`LakeError::Busy`]), or it cannot be read or written.
+    pub fn begin(
+        root: &Path,
+        options: CompactOptions,
+        grain: impl FnOnce() -> Result<Grain, LakeError>,
+    ) -> Result<Compaction, LakeError> {
+        let folder = root.join(CATALOG_FOLDER);
+        std::fs::create_dir_all(&folder).map_err(|error| LakeError::writing(&folder, 0, error))?;
+        let path = folder.join("lock");
+        File::options()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(|error| LakeError::writing(&path, 0, error))?;
+        let lock = lock::try_exclusive(&path)?.ok_or(LakeError::Busy { path: root.to_path_buf() })?;
+        let draft = match versions(root)?.last() {
+            Some(newest) => Catalog::read(&version_path(root, *newest))?,
+            None => Catalog::empty(grain()?),
+        };
+        let mut compaction = Compaction {
+            root: root.to_path_buf(),
+            options,
+            draft,
+            fresh: Vec::new(),
+            number: 0,
+            counts: CompactCounts::default(),
+            damaged: Vec::new(),
+            _lock: lock,
+        };
+        compaction.sweep()?;
+        Ok(compaction)
+    }
+
+    /// The version that will be committed next, as far as it is made.
+    pub fn draft(&self) -> &Catalog {
+        &self.draft
+    }
+
+    /// Its taps, to be added to or marked.
+    pub fn taps_mut(&mut self) -> &mut Vec<Tap> {
+        &mut self.draft.taps
+    }
+
+    /// Forgets the times of a tap's ids, of which no more will come.
+    pub fn forget_times(&mut self, tap: usize) {
+        self.draft.timeline.forget(self.draft.taps[tap].numbers());
+    }
+
+    /// What was done until now.
+    pub fn counts(&self) -> CompactCounts {
+        self.counts
+    }
+
+    /// Parts that are damaged and were left out.
+    pub fn damaged(&self) -> &[LakeError] {
+        &self.damaged
+    }
+
+    /// The same, at the end.
+    pub fn into_damaged(self) -> Vec<LakeError> {
+        self.damaged
+    }
+
+    /// Takes in parts of a table as they were captured, from where the last time ended. Whether any were there.
+    ///
+    /// # Errors
+    /// The disk. The draft is of no use then.
+    pub fn take_in(&mut self, layout: &LakeLayout, from: TakeIn<'_>) -> Result<bool, LakeError> {
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        let name = layout.table.name;
+        let parts = captured_parts(from.source, name)?;
+        for (index, part) in parts.iter().enumerate() {
+            let Some((series, number)) = part.captured else { continue };
+            let tap = &self.draft.taps[from.tap];
+            let is_known = tap.absorbed(name, series).is_some_and(|absorbed| number < absorbed.next);
+            let next = parts.get(index + 1).and_then(|next| next.captured);
+            let is_last = next.is_none_or(|(next, _)| next != series);
+            if is_known || is_last && from.is_running {
+                continue;
+            }
+            if !taken.is_empty() && bytes >= from.bytes_max {
+                break;
+            }
+            bytes += part.path.metadata().map_or(0, |about| about.len());
+            taken.push((part.clone(), series, number));
+        }
+        let mut draft = std::mem::replace(&mut self.draft, Catalog::empty(Grain::Day));
+        let done = self.spread_captured(layout, from, &mut draft, &taken);
+        self.draft = draft;
+        let new = done?;
+        self.add(name, new);
+        Ok(!taken.is_empty())
+    }
+
+    fn spread_captured(
+        &mut self,
+        layout: &LakeLayout,
+        from: TakeIn<'_>,
+        draft: &mut Catalog,
+        parts: &[(PartFile, u16, u64)],
+    ) -> Result<Vec<LakePart>, LakeError> {
+        let to = self.spread_to(draft);
+        let mut spread = Spread::new(to, layout, &mut self.number);
+        let (mut rows, mut texts) = (Batch::new(layout.table), Vec::new());
+        for (part, series, number) in parts {
+            let tap = &mut draft.taps[from.tap];
+            let of_table = tap.absorbed.entry(layout.table.name.to_string()).or_default();
+            let absorbed = of_table.entry(*series).or_insert(crate::catalog::Absorbed { first: *number, next: 0 });
+            absorbed.next = number + 1;
+            let read = read_all(&part.path, &mut rows, &mut texts);
+            match read {
+                Ok(()) => {}
+                // The capture keeps to its size, and did not wait for us.
+                Err(error) if error.is_gone() => continue,
+                Err(error) if error.is_of_one_part() => {
+                    let path = part.path.strip_prefix(from.source).unwrap_or(&part.path);
+                    tap.left_out.push(path.to_string_lossy().into_owned());
+                    self.damaged.push(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let pipeline = tap.first_pipeline + series;
+            number_rows(layout, &mut rows, tap.first_pipeline);
+            if let (Some(ids), Placing::Time(times)) = (layout.clock, layout.placing) {
+                for (id, time) in rows.ints(ids).iter().zip(rows.ints(times)) {
+                    draft.timeline.note(*id, *time);
+                }
+            }
+            spread.push(&rows, pipeline, &draft.timeline)?;
+            self.counts.parts_taken_in += 1;
+            self.counts.rows_taken_in += rows.rows() as u64;
+            self.counts.bytes_taken_in += part.path.metadata().map_or(0, |about| about.len());
+        }
+        spread.finish()
+    }
+
+    /// Takes in the parts of a table that another lake has, whatever their numbers: it must be complete.
+    ///
+    /// # Errors
+    /// As [`Compaction::take_in`]; also a damaged part, which that lake still has.
+    pub fn take_in_lake(
+        &mut self,
+        layout: &LakeLayout,
+        source: &Snapshot,
+        tap: usize,
+    ) -> Result<(), LakeError> {
+        let first_pipeline = self.draft.taps[tap].first_pipeline;
+        let to = self.spread_to(&self.draft);
+        let mut spread = Spread::new(to, layout, &mut self.number);
+        let (mut rows, mut texts) = (Batch::new(layout.table), Vec::new());
+        let parts = source.parts(layout.table)?.into_iter().filter(|part| part.captured.is_none());
+        for part in parts {
+            let mut open = Part::open(part.path.clone(), layout.table)?;
+            for group in 0..open.file.num_row_groups() {
+                open.read_group(group, &mut rows, &mut texts)?;
+                number_rows(layout, &mut rows, first_pipeline);
+                if let (Some(ids), Placing::Time(times)) = (layout.clock, layout.placing) {
+                    for (id, time) in rows.ints(ids).iter().zip(rows.ints(times)) {
+                        self.draft.timeline.note(*id, *time);
+                    }
+                }
+                let pipeline = layout.pipeline_of(&rows).unwrap_or(first_pipeline);
+                spread.push(&rows, pipeline, &self.draft.timeline)?;
+                self.counts.rows_taken_in += rows.rows() as u64;
+            }
+            self.counts.parts_taken_in += 1;
+            self.counts.bytes_taken_in += part.path.metadata().map_or(0, |about| about.len());
+        }
+        let new = spread.finish()?;
+        self.add(layout.table.name, new);
+        Ok(())
+    }
+
+    /// Makes small parts of one place into larger ones: where no more rows are expected as soon as there are two, elsewhere
+    /// when there are many. `is_finished`: no more are expected anywhere. Whether there were any.
+    ///
+    /// # Errors
+    /// As [`Compaction::take_in`].
+    pub fn merge_small(&mut self, layout: &LakeLayout, is_finished: bool) -> Result<bool, LakeError> {
+        let name = layout.table.name;
+        let small_bytes = self.options.part_bytes / 2;
+        let parts = self.draft.parts(name);
+        let newest = parts.iter().map(|part| part.hour).max().flatten();
+        let mut small: BTreeMap<Hour, Vec<LakePart>> = BTreeMap::new();
+        for part in parts.iter().filter(|part| part.bytes < small_bytes && !self.fresh.contains(&part.path)) {
+            small.entry(part.hour).or_default().push(part.clone());
+        }
+        small.retain(|hour, parts| {
+            let is_over = is_finished || hour.is_some() && *hour != newest;
+            parts.len() >= if is_over { 2 } else { SMALL_PARTS_MAX }
+        });
+        let (mut new, mut old) = (Vec::new(), BTreeSet::new());
+        for (hour, parts) in &small {
+            match self.merge(layout, *hour, parts) {
+                Ok(merged) => {
+                    new.extend(merged);
+                    old.extend(parts.iter().map(|part| part.path.clone()));
+                    self.counts.parts_merged += parts.len() as u64;
+                }
+                // It stays as it is, and readers name it.
+                Err(error) if error.is_of_one_part() => self.damaged.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(parts) = self.draft.parts.get_mut(name) {
+            parts.retain(|part| !old.contains(&part.path));
+        }
+        self.add(name, new);
+        Ok(!old.is_empty())
+    }
+
+    fn merge(
+        &mut self,
+        layout: &LakeLayout,
+        hour: Hour,
+        parts: &[LakePart],
+    ) -> Result<Vec<LakePart>, LakeError> {
+        let mut groups = Vec::new();
+        for (index, part) in parts.iter().enumerate() {
+            let open = Part::open(self.root.join(&part.path), layout.table)?;
+            let by = layout.order.map(|order| layout.table.index_of(order));
+            for (group, about) in open.file.metadata().row_groups().iter().enumerate() {
+                let extremes = by.and_then(|by| int_extremes(about.column(by).statistics()?));
+                groups.push((extremes, index, group));
+            }
+        }
+        // In the order of ids, so that those of a pipeline stay together, and of equals the older one first.
+        groups.sort();
+        let to = self.spread_to(&self.draft);
+        let mut spread = Spread::new(to, layout, &mut self.number);
+        let (mut rows, mut texts) = (Batch::new(layout.table), Vec::new());
+        for (_, index, group) in groups {
+            let mut open = Part::open(self.root.join(&parts[index].path), layout.table)?;
+            open.read_group(group, &mut rows, &mut texts)?;
+            spread.push_to(hour, &rows, layout.pipeline_of(&rows).unwrap_or(0))?;
+        }
+        spread.finish()
+    }
+
+    /// Adds rows to a table that is not divided.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn put(&mut self, layout: &LakeLayout, rows: &Batch) -> Result<(), LakeError> {
+        let to = self.spread_to(&self.draft);
+        let mut spread = Spread::new(to, layout, &mut self.number);
+        spread.push_to(None, rows, 0)?;
+        let new = spread.finish()?;
+        self.add(layout.table.name, new);
+        Ok(())
+    }
+
+    fn spread_to(&self, draft: &Catalog) -> SpreadTo {
+        SpreadTo {
+            root: self.root.clone(),
+            grain: draft.grain,
+            version: draft.version + 1,
+            part_bytes: self.options.part_bytes,
+        }
+    }
+
+    fn add(&mut self, table: &str, new: Vec<LakePart>) {
+        self.counts.parts_written += new.len() as u64;
+        self.counts.bytes_written += new.iter().map(|part| part.bytes).sum::<u64>();
+        self.fresh.extend(new.iter().map(|part| part.path.clone()));
+        self.draft.parts.entry(table.to_string()).or_default().extend(new);
+    }
+
+    /// Makes the draft the newest version, and deletes what is not needed any more.
+    ///
+    /// # Errors
+    /// The disk. What was committed before is untouched.
+    pub fn commit(&mut self, program: &str) -> Result<(), LakeError> {
+        let mut folders = BTreeSet::new();
+        for path in self.fresh.drain(..) {
+            let path = self.root.join(path);
+            let mut open = path.clone().into_os_string();
+            open.push(format!(".{OPEN_SUFFIX}"));
+            std::fs::rename(&open, &path).map_err(LakeError::io(&path))?;
+            // Folders that were made for it are entries of their own folders.
+            folders.extend(path.ancestors().skip(1).take(3).map(Path::to_path_buf));
+        }
+        for folder in folders.iter().filter(|folder| folder.starts_with(&self.root)) {
+            File::open(folder).and_then(|open| open.sync_all()).map_err(LakeError::io(folder))?;
+        }
+        self.draft.format = CATALOG_FORMAT;
+        self.draft.version += 1;
+        self.draft.program = program.to_string();
+        self.draft.committed_ns = now_ns();
+        self.draft.commit(&self.root)?;
+        self.number = 0;
+        self.counts.versions += 1;
+        self.sweep()
+    }
+
+    /// Deletes what nobody needs: versions that no reader holds and that are old enough, parts that none of the others
+    /// has, and what a killed process left behind. Call it after a failure, too.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn sweep(&mut self) -> Result<(), LakeError> {
+        let kept = self.kept_versions()?;
+        let live: BTreeSet<&str> = kept
+            .iter()
+            .flatten()
+            .flat_map(|version| version.parts.values().flatten())
+            .map(|part| part.path.as_str())
+            .collect();
+        let newest = kept.iter().flatten().max_by_key(|version| version.version);
+        let newest_paths: BTreeSet<&str> = newest
+            .into_iter()
+            .flat_map(|version| version.parts.values().flatten())
+            .map(|part| part.path.as_str())
+            .collect();
+        self.counts.parts_kept = 0;
+        for table in folders_in(&self.root)? {
+            for path in lake_files(&table)? {
+                let below = path.strip_prefix(&self.root).unwrap_or(&path).to_string_lossy().into_owned();
+                if newest_paths.contains(below.as_str()) {
+                    continue;
+                }
+                if live.contains(below.as_str()) {
+                    self.counts.parts_kept += 1;
+                    continue;
+                }
+                std::fs::remove_file(&path).map_err(LakeError::io(&path))?;
+                self.counts.parts_deleted += u64::from(path.extension().is_some_and(|e| e == "parquet"));
+                // A folder with others in it stays.
+                for folder in path.ancestors().skip(1).take_while(|folder| **folder != *table) {
+                    let _ = std::fs::remove_dir(folder);
+                }
+            }
+            self.sweep_captured(&table, &kept)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes parts of the lake's own capture that all of these versions have taken in.
+    fn sweep_captured(&mut self, table: &Path, kept: &[Option<Catalog>]) -> Result<(), LakeError> {
+        let Some(name) = table.file_name().and_then(|name| name.to_str()) else { return Ok(()) };
+        let newest = kept.iter().flatten().max_by_key(|version| version.version);
+        let Some(newest) = newest else { return Ok(()) };
+        let left_out = newest.own().map_or(&[][..], |tap| &tap.left_out);
+        for part in captured_parts(&self.root, name)? {
+            let Some((series, number)) = part.captured else { continue };
+            let below = part.path.strip_prefix(&self.root).unwrap_or(&part.path).to_string_lossy().into_owned();
+            if !newest.has_absorbed(name, series, number) || left_out.contains(&below) {
+                continue;
+            }
+            let has = |version: &Option<Catalog>| {
+                version.as_ref().is_some_and(|version| version.has_absorbed(name, series, number))
+            };
+            if kept.iter().all(has) {
+                match std::fs::remove_file(&part.path) {
+                    Ok(()) => self.counts.parts_deleted += 1,
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(LakeError::io(&part.path)(error)),
+                }
+            } else {
+                self.counts.parts_kept += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The versions that somebody may read, after all others were deleted. `None` stands for the time before the first.
+    fn kept_versions(&self) -> Result<Vec<Option<Catalog>>, LakeError> {
+        let all = versions(&self.root)?;
+        let mut kept = Vec::new();
+        let is_young = |successor: &Catalog| {
+            now_ns().saturating_sub(successor.committed_ns) < self.options.keep_old.as_nanos() as u64
+        };
+        let mut successor: Option<Catalog> = None;
+        for version in all.iter().rev() {
+            let path = version_path(&self.root, *version);
+            let catalog = Catalog::read(&path)?;
+            let is_old = successor.as_ref().is_some_and(|successor| !is_young(successor));
+            // Whoever shares the lock from here on sees that the file is gone, and takes the newest one.
+            let unheld = if is_old { lock::try_exclusive(&path)? } else { None };
+            match unheld {
+                Some(_lock) => std::fs::remove_file(&path).map_err(LakeError::io(&path))?,
+                None => kept.push(Some(catalog.clone())),
+            }
+            successor = Some(catalog);
+        }
+        let is_first_young = successor.is_some_and(|first| first.version == 1 && is_young(&first));
+        if is_first_young || lock::try_exclusive(&self.root)?.is_none() {
+            kept.push(None);
+        }
+        Ok(kept)
+    }
+}
+
+impl LakeLayout {
+    /// Whose rows these are, if the first of them says so.
+    fn pipeline_of(&self, rows: &Batch) -> Option<u16> {
+        if rows.is_empty() {
+            return None;
+        }
+        if let Some(column) = self.pipeline {
+            return u16::try_from(rows.ints(column)[0]).ok();
+        }
+        let column = self.ids.first()?;
+        (!rows.is_null(column, 0)).then(|| pipeline_of(rows.ints(column)[0]))
+    }
+}
+
+/// Moves the numbers of pipelines in rows to those that the lake has for them.
+fn number_rows(layout: &LakeLayout, rows: &mut Batch, first_pipeline: u16) {
+    if let Some(tap) = layout.tap {
+        rows.fill_nulls(tap, 0);
+        rows.add_to(tap, first_pipeline.into());
+    }
+    if first_pipeline == 0 {
+        return;
+    }
+    layout.ids.iter().for_each(|ids| rows.add_to(ids, i64::from(first_pipeline) << NUMBER_BITS));
+    if let Some(pipeline) = layout.pipeline {
+        rows.add_to(pipeline, first_pipeline.into());
+    }
+}
+
+/// A whole part in memory: that of a capture is small. All or nothing.
+fn read_all(
+    path: &Path,
+    rows: &mut Batch,
+    texts: &mut Vec<parquet::data_type::ByteArray>,
+) -> Result<(), LakeError> {
+    rows.clear();
+    let mut part = Part::open(path.to_path_buf(), rows.table())?;
+    let mut group_rows = Batch::new(rows.table());
+    for group in 0..part.file.num_row_groups() {
+        part.read_group(group, &mut group_rows, texts)?;
+        rows.append(&group_rows);
+    }
+    Ok(())
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Folders in a folder, but those of the catalog and hidden ones.
+fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, LakeError> {
+    let mut folders = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(LakeError::io(folder))? {
+        let entry = entry.map_err(LakeError::io(folder))?;
+        let is_plain = !entry.file_name().to_string_lossy().starts_with(['_', '.']);
+        if is_plain && entry.file_type().map_err(LakeError::io(folder))?.is_dir() {
+            folders.push(entry.path());
+        }
+    }
+    folders.sort();
+    Ok(folders)
+}
+
+/// Parts of a lake below a table's folder, complete or not, of whatever version.
+fn lake_files(folder: &Path) -> Result<Vec<PathBuf>, LakeError> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(LakeError::io(folder))? {
+        let path = entry.map_err(LakeError::io(folder))?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if name.starts_with(PART_PREFIX) {
+            files.push(path);
+        } else if name.starts_with("date=") || name.starts_with("hour=") {
+            files.extend(lake_files(&path)?);
+        }
+    }
+    Ok(files)
+}

@@ -1,0 +1,123 @@
+//! Locks between processes, by the operating system's `flock`: they end with the process, however it ends.
+//!
+//! The rule: a lock says that somebody is at work, never what was done; that is in files.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::LakeError;
+
+/// The file that a trace's writer holds; in it, the trace's name.
+const WRITER_FILE: &str = ".writer";
+
+/// Tries to have a file, or a folder, for this process alone. `None`: somebody else has it.
+pub(crate) fn try_exclusive(path: &Path) -> Result<Option<File>, LakeError> {
+    let file = File::open(path).map_err(LakeError::io(path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(LakeError::io(path)(error)),
+    }
+}
+
+/// Shares a file or a folder with others until it is dropped.
+pub(crate) fn shared(path: &Path) -> std::io::Result<File> {
+    let file = File::open(path)?;
+    file.lock_shared()?;
+    Ok(file)
+}
+
+/// Held by whoever writes a trace, as long as parts may come. Its file stays, and names the trace: 32 hexadecimal digits
+/// that no other trace has.
+#[derive(Debug)]
+pub struct WriterLock {
+    path: PathBuf,
+    file: File,
+}
+
+impl WriterLock {
+    /// For the writer of a trace in `root`, a folder that exists.
+    ///
+    /// # Errors
+    /// Somebody writes there, or the folder cannot be written to.
+    pub fn take(root: &Path) -> Result<WriterLock, LakeError> {
+        let path = root.join(WRITER_FILE);
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = open.map_err(|error| LakeError::writing(&path, 0, error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(WriterLock { path, file }),
+            Err(TryLockError::WouldBlock) => Err(LakeError::Taken { path: root.to_path_buf() }),
+            Err(TryLockError::Error(error)) => Err(LakeError::io(&path)(error)),
+        }
+    }
+
+    /// Gives the trace a name.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub fn name_trace(&mut self) -> Result<(), LakeError> {
+        let random = || RandomState::new().build_hasher().finish();
+        let name = format!("{:016x}{:016x}\n", random(), random());
+        let write = |file: &mut File| {
+            file.rewind()?;
+            file.set_len(0)?;
+            file.write_all(name.as_bytes())
+        };
+        write(&mut self.file).map_err(|error| LakeError::writing(&self.path, name.len() as u64, error))
+    }
+}
+
+/// What is known of the writer of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Writer {
+    /// Whether it is at work.
+    pub is_running: bool,
+    /// The trace's name; none if it was written before traces had one.
+    pub trace_name: Option<String>,
+}
+
+impl Writer {
+    /// Of the trace in `root`.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn of(root: &Path) -> Result<Writer, LakeError> {
+        let path = root.join(WRITER_FILE);
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Writer::default()),
+            Err(error) => return Err(LakeError::io(&path)(error)),
+        };
+        let is_running = match file.try_lock_shared() {
+            Ok(()) => false,
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(error)) => return Err(LakeError::io(&path)(error)),
+        };
+        let mut name = String::new();
+        file.read_to_string(&mut name).map_err(LakeError::io(&path))?;
+        let name = name.trim();
+        Ok(Writer { is_running, trace_name: (!name.is_empty()).then(|| name.to_string()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trace has one writer, a name, and stays when its writer has gone.
+    #[test]
+    fn one_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Writer::of(folder.path()).unwrap(), Writer::default());
+        let mut lock = WriterLock::take(folder.path()).unwrap();
+        assert!(matches!(WriterLock::take(folder.path()), Err(LakeError::Taken { .. })));
+        lock.name_trace().unwrap();
+        let during = Writer::of(folder.path()).unwrap();
+        assert!(during.is_running && during.trace_name.as_ref().is_some_and(|name| name.len() == 32));
+        drop(lock);
+        let after = Writer::of(folder.path()).unwrap();
+        assert_eq!(after, Writer { is_running: false, ..during });
+    }
+}

@@ -1,0 +1,219 @@
+//! Writes a part of a lake: large, of many groups of rows, with all that lets an engine pass over what it does not need.
+//! [`crate::spread`] calls it.
+//!
+//! - Each group's rows are in the order of a column, which the metadata name (`sorting_columns`).
+//! - Columns have pages of 16,384 rows, with the least and the greatest value of each (column and offset index).
+//! - Columns that are asked for by value have a Bloom filter for each group.
+//! - Before the footer are checksums ([`crate::sums`]), as in the parts of a capture.
+//!
+//! Unlike there ([`crate::encode`]), pages are the library's: it writes indexes and filters, and nobody waits for it.
+//!
+//! The rule: the file has its name only when it is complete and on the medium.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::ByteArray;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{KeyValue, ParquetMetaData, SortingColumn};
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
+use parquet::file::statistics::Statistics;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::ColumnPath;
+
+use crate::batch::Batch;
+use crate::cells::{Cells, Values};
+use crate::compact::LakeLayout;
+use crate::encode::{TABLE_KEY, schema};
+use crate::error::LakeError;
+use crate::sums;
+use crate::table::{Coding, ColumnKind};
+
+/// Rows of a page: what an engine reads at least of a column of which it needs one value.
+const PAGE_ROWS: usize = 1 << 14;
+/// A tenth smaller than at level 1, and as fast to read; parts of a lake are written once and read for years.
+const ZSTD_LEVEL: i32 = 3;
+/// Share of values that a filter takes for present by mistake.
+const BLOOM_FALSE_SHARE: f64 = 0.01;
+
+/// A part under way.
+pub(crate) struct PartWriter {
+    open: PathBuf,
+    writer: SerializedFileWriter<BufWriter<File>>,
+    rows: u64,
+}
+
+/// What became of one.
+pub(crate) struct FinishedPart {
+    pub rows: u64,
+    pub bytes: u64,
+    /// Of its integer columns: places in the table, least and greatest value.
+    pub extremes: Vec<(usize, (i64, i64))>,
+}
+
+impl PartWriter {
+    /// Begins one in the file `open`.
+    pub fn create(open: PathBuf, layout: &LakeLayout) -> Result<PartWriter, LakeError> {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&open);
+        let file = file.map_err(|error| LakeError::writing(&open, 0, error))?;
+        let writer = SerializedFileWriter::new(
+            BufWriter::new(file),
+            schema(layout.table),
+            Arc::new(properties(layout)),
+        );
+        let writer = writer.map_err(|error| unwritten(&open, 0, error))?;
+        Ok(PartWriter { open, writer, rows: 0 })
+    }
+
+    /// Adds a group of rows, in their order.
+    pub fn write(&mut self, rows: &Batch) -> Result<(), LakeError> {
+        let bytes = rows.bytes() as u64;
+        let mut write = || {
+            let mut group = self.writer.next_row_group()?;
+            for cells in rows.cells() {
+                let mut column = group.next_column()?.expect("a writer for each column");
+                write_column(column.untyped(), cells)?;
+                column.close()?;
+            }
+            group.close().map(drop)
+        };
+        write().map_err(|error| unwritten(&self.open, bytes, error))?;
+        self.rows += rows.rows() as u64;
+        Ok(())
+    }
+
+    /// Bytes of the groups that are written.
+    pub fn bytes(&self) -> u64 {
+        self.writer.bytes_written() as u64
+    }
+
+    /// Completes the file, durably; it still has the name under which it was begun.
+    pub fn finish(mut self) -> Result<FinishedPart, LakeError> {
+        let path = self.open;
+        let metadata = self.writer.finish().map_err(|error| unwritten(&path, 0, error))?;
+        let file = self.writer.into_inner().map_err(|error| unwritten(&path, 0, error))?;
+        let file = file.into_inner().map_err(|error| LakeError::writing(&path, 0, error.into_error()))?;
+        let places: Vec<Range<u64>> = metadata
+            .row_groups()
+            .iter()
+            .flat_map(|group| group.columns())
+            .map(|column| column.byte_range())
+            .map(|(start, len)| start..start + len)
+            .collect();
+        let seal = || {
+            sums::insert_into(&file, &places)?;
+            file.sync_all()?;
+            Ok(file.metadata()?.len())
+        };
+        let bytes = seal().map_err(|error| LakeError::writing(&path, 0, error))?;
+        Ok(FinishedPart { rows: self.rows, bytes, extremes: extremes(&metadata) })
+    }
+}
+
+/// The library hands on what the disk said as its own error.
+fn unwritten(path: &Path, bytes: u64, error: ParquetError) -> LakeError {
+    let source = match error {
+        ParquetError::External(source) => match source.downcast::<std::io::Error>() {
+            Ok(source) => *source,
+            Err(source) => std::io::Error::other(source),
+        },
+        error => std::io::Error::other(error),
+    };
+    LakeError::writing(path, bytes, source)
+}
+
+fn write_column(writer: &mut ColumnWriter<'_>, cells: &Cells) -> Result<(), ParquetError> {
+    let levels = (!cells.levels.is_empty()).then_some(cells.levels.as_slice());
+    let is_there = |row: usize| cells.nulls == 0 || cells.levels[row] == 1;
+    match (&cells.values, writer) {
+        (Values::Ints(values), ColumnWriter::Int64ColumnWriter(writer)) => {
+            writer.write_batch(&present(values, cells), levels, None)
+        }
+        (Values::Floats(values), ColumnWriter::DoubleColumnWriter(writer)) => {
+            writer.write_batch(&present(values, cells), levels, None)
+        }
+        (Values::Bools(values), ColumnWriter::BoolColumnWriter(writer)) => {
+            writer.write_batch(&present(values, cells), levels, None)
+        }
+        (Values::Texts(texts), ColumnWriter::ByteArrayColumnWriter(writer)) => {
+            let all = Bytes::copy_from_slice(texts.bytes.as_bytes());
+            let rows = (0..texts.ends.len()).filter(|row| is_there(*row));
+            let values: Vec<_> = rows.map(|row| ByteArray::from(all.slice(texts.range(row)))).collect();
+            writer.write_batch(&values, levels, None)
+        }
+        _ => Err(ParquetError::General("a column of another type".into())),
+    }
+    .map(drop)
+}
+
+/// The values that are not null.
+fn present<'v, T: Copy>(values: &'v [T], cells: &Cells) -> std::borrow::Cow<'v, [T]> {
+    if cells.nulls == 0 {
+        return values.into();
+    }
+    let present = values.iter().zip(&cells.levels).filter(|(_, level)| **level == 1);
+    present.map(|(value, _)| *value).collect::<Vec<_>>().into()
+}
+
+/// Of each integer column over all groups, where a group says it of all its values.
+fn extremes(metadata: &ParquetMetaData) -> Vec<(usize, (i64, i64))> {
+    let columns = metadata.file_metadata().schema_descr().num_columns();
+    let of = |index: usize| {
+        let mut all: Option<(i64, i64)> = None;
+        for group in metadata.row_groups() {
+            let (min, max) = int_extremes(group.column(index).statistics()?)?;
+            all = Some(all.map_or((min, max), |(least, most)| (least.min(min), most.max(max))));
+        }
+        all
+    };
+    (0..columns).filter_map(|index| of(index).map(|extremes| (index, extremes))).collect()
+}
+
+/// Least and greatest value of a column of integers; none if it has no value.
+pub(crate) fn int_extremes(statistics: &Statistics) -> Option<(i64, i64)> {
+    match statistics {
+        Statistics::Int64(values) => values.min_opt().copied().zip(values.max_opt().copied()),
+        _ => None,
+    }
+}
+
+fn properties(layout: &LakeLayout) -> WriterProperties {
+    let table = layout.table;
+    let level = ZstdLevel::try_new(ZSTD_LEVEL).expect("a level of zstd");
+    let sorting = layout.order.map(|order| {
+        vec![SortingColumn { column_idx: table.index_of(order) as i32, descending: false, nulls_first: true }]
+    });
+    let named = KeyValue::new(TABLE_KEY.to_string(), table.name.to_string());
+    let mut properties = WriterProperties::builder()
+        .set_created_by(concat!("brunt version ", env!("CARGO_PKG_VERSION")).to_string())
+        .set_compression(Compression::ZSTD(level))
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_max_row_group_row_count(None)
+        .set_sorting_columns(sorting)
+        .set_key_value_metadata(Some(vec![named]));
+    for column in table.columns {
+        let path = ColumnPath::from(column.name);
+        let plainly = |properties: WriterPropertiesBuilder, encoding| {
+            let properties = properties.set_column_dictionary_enabled(path.clone(), false);
+            properties.set_column_encoding(path.clone(), encoding)
+        };
+        properties = match (column.coding, column.kind) {
+            (Coding::Dictionary, _) => properties.set_column_dictionary_enabled(path.clone(), true),
+            (Coding::Delta, ColumnKind::Text) => plainly(properties, Encoding::DELTA_LENGTH_BYTE_ARRAY),
+            (Coding::Delta, _) => plainly(properties, Encoding::DELTA_BINARY_PACKED),
+            (Coding::Plain, _) => plainly(properties, Encoding::PLAIN),
+        };
+        if layout.blooms.contains(&column.name) {
+            properties = properties
+                .set_column_bloom_filter_enabled(path.clone(), true)
+                .set_column_bloom_filter_fpp(path, BLOOM_FALSE_SHARE);
+        }
+    }
+    properties.build()
+}

@@ -1,0 +1,173 @@
+//! Where in a lake a row belongs: the hour or the day of its time, as folders `date=2026-11-25/hour=16`, which every
+//! engine takes for columns. Pure; [`crate::compact`] asks.
+//!
+//! Rows that have no time but the id of something that has one are placed by [`Timeline`]: ids are given in the order of
+//! time, so an hour is a range of them.
+//!
+//! The rule: a row's place is where to look for it first, never what it means. No reader leaves a row out because of its
+//! place.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+const SECONDS_OF_HOUR: i64 = 3600;
+const NANOS_OF_HOUR: i64 = SECONDS_OF_HOUR * 1_000_000_000;
+const HOURS_OF_DAY: i64 = 24;
+/// Ids are numbered by whoever gave them, whose number is above these bits.
+pub const NUMBER_BITS: u32 = 48;
+/// Numbers of those who give ids: ids are not negative.
+pub const PIPELINES_MAX: u32 = 1 << (63 - NUMBER_BITS);
+/// Hours of one giver of ids that are remembered: six weeks. What is older goes with the oldest of them.
+const HOURS_MAX: usize = 1008;
+
+/// How finely a lake is divided by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grain {
+    /// `date=…/hour=…`
+    Hour,
+    /// `date=…`
+    Day,
+}
+
+/// What says where the rows of a table belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placing {
+    /// A column of times.
+    Time(&'static str),
+    /// A column of seconds since 1970.
+    Second(&'static str),
+    /// A column of ids of another table's rows, whose times are known.
+    Id(&'static str),
+    /// Nothing: all rows together, in the table's own folder.
+    Nowhere,
+}
+
+/// The hour since 1970 in which a row belongs; none in tables that are not divided.
+pub type Hour = Option<i64>;
+
+/// The hour of a time in nanoseconds since 1970.
+pub fn hour_of(time_ns: i64) -> i64 {
+    time_ns.div_euclid(NANOS_OF_HOUR)
+}
+
+/// The hour of a second since 1970.
+pub fn hour_of_second(second: i64) -> i64 {
+    second.div_euclid(SECONDS_OF_HOUR)
+}
+
+/// Whose id this is.
+pub fn pipeline_of(id: i64) -> u16 {
+    (id >> NUMBER_BITS) as u16
+}
+
+impl Grain {
+    /// The first hour of the division that has this one.
+    pub fn first(self, hour: i64) -> i64 {
+        match self {
+            Grain::Hour => hour,
+            Grain::Day => hour.div_euclid(HOURS_OF_DAY) * HOURS_OF_DAY,
+        }
+    }
+
+    /// The columns that a folder's name stands for, with their values: a date, and perhaps an hour of two digits.
+    pub fn values(self, hour: i64) -> Vec<(&'static str, String)> {
+        let [year, month, day] = date(hour.div_euclid(HOURS_OF_DAY));
+        let mut values = vec![("date", format!("{year:04}-{month:02}-{day:02}"))];
+        if self == Grain::Hour {
+            values.push(("hour", format!("{:02}", hour.rem_euclid(HOURS_OF_DAY))));
+        }
+        values
+    }
+
+    /// The folder below that of the table.
+    pub fn folder(self, hour: i64) -> String {
+        let values = self.values(hour).into_iter();
+        values.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("/")
+    }
+}
+
+/// Year, month and day of a day since 1970 in the Gregorian calendar (Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms", `civil_from_days`: years begin in March, so that the leap day is their last).
+fn date(day: i64) -> [i64; 3] {
+    const DAYS_OF_ERA: i64 = 146_097; // 400 years
+    let day = day + 719_468; // from 0000-03-01
+    let (era, of_era) = (day.div_euclid(DAYS_OF_ERA), day.rem_euclid(DAYS_OF_ERA));
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    [year + era * 400 + i64::from(month <= 2), month, day]
+}
+
+/// Which ids were given in which hour, by each that gives some.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timeline {
+    /// For each giver, the lowest id of each hour.
+    first_ids: BTreeMap<u16, BTreeMap<i64, i64>>,
+}
+
+impl Timeline {
+    /// Takes in that an id was given at this time.
+    pub fn note(&mut self, id: i64, time_ns: i64) {
+        let hours = self.first_ids.entry(pipeline_of(id)).or_default();
+        let first = hours.entry(hour_of(time_ns)).or_insert(id);
+        *first = (*first).min(id);
+        if hours.len() > HOURS_MAX {
+            hours.pop_first();
+        }
+    }
+
+    /// The hour of an id: the last one that begins with it or a lower one, or else the first that is known of its giver;
+    /// `None` if none is.
+    pub fn hour_of(&self, id: i64) -> Hour {
+        let hours = self.first_ids.get(&pipeline_of(id))?;
+        let begun = hours.iter().rev().find(|(_, first)| **first <= id);
+        begun.or_else(|| hours.first_key_value()).map(|(hour, _)| *hour)
+    }
+
+    /// Forgets givers from whom nothing more will come.
+    pub fn forget(&mut self, pipelines: std::ops::Range<u32>) {
+        self.first_ids.retain(|pipeline, _| !pipelines.contains(&u32::from(*pipeline)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Dates are those of `date -u -d @SECONDS`.
+    #[test]
+    fn folders() {
+        let check = |second: i64, expected: &str| {
+            assert_eq!(Grain::Hour.folder(hour_of_second(second)), expected);
+        };
+        check(0, "date=1970-01-01/hour=00");
+        check(-1, "date=1969-12-31/hour=23");
+        check(951_782_399, "date=2000-02-28/hour=23");
+        check(951_782_400, "date=2000-02-29/hour=00");
+        check(951_868_800, "date=2000-03-01/hour=00");
+        check(1_795_622_399, "date=2026-11-25/hour=15");
+        check(4_107_542_400, "date=2100-03-01/hour=00");
+        assert_eq!(Grain::Day.folder(Grain::Day.first(hour_of(-1))), "date=1969-12-31");
+        assert_eq!(Grain::Day.first(49), 48);
+    }
+
+    /// An id is in the hour in which its giver had come to it; others' ids do not matter.
+    #[test]
+    fn ids_have_hours() {
+        let mut line = Timeline::default();
+        let other = 3 << NUMBER_BITS;
+        for (id, hour) in [(10, 5), (12, 5), (19, 6), (20, 6), (18, 6), (40, 9), (other, 7)] {
+            line.note(id, hour * NANOS_OF_HOUR + 1);
+        }
+        let hours = [0, 10, 17, 18, 39, 40, 1 << 40, other + 5].map(|id| line.hour_of(id));
+        assert_eq!(hours, [5, 5, 5, 6, 6, 9, 9, 7].map(Some));
+        assert_eq!(line.hour_of(1 << NUMBER_BITS), None);
+        line.forget(0..3);
+        assert_eq!((line.hour_of(10), line.hour_of(other)), (None, Some(7)));
+    }
+}

@@ -1,0 +1,197 @@
+//! Spreads rows over the parts of a lake: each goes to the part of its hour or day, and parts end when they are large
+//! enough. Used by [`crate::compact`], for the parts of a capture and for small parts of the lake alike.
+//!
+//! The rule: memory is bounded by the parts that are open at once; the one that has waited longest is closed for another.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::batch::Batch;
+use crate::catalog::LakePart;
+use crate::compact::LakeLayout;
+use crate::error::LakeError;
+use crate::part_writer::PartWriter;
+use crate::place::{Grain, Hour, Placing, Timeline, hour_of, hour_of_second};
+use crate::reader::OPEN_SUFFIX;
+
+/// Rows of a group: what an engine decides about at a time, and what is sorted in memory.
+const GROUP_ROWS: usize = 1 << 17;
+/// A group ends where the next pipeline's rows begin, unless it would be smaller than this: then its ids are close
+/// together, and engines leave it out when they look for others.
+const GROUP_ROWS_MIN: usize = GROUP_ROWS / 8;
+/// Parts that are open at once, each with a group in memory.
+const OPEN_MAX: usize = 6;
+
+/// Where parts go and when they end.
+#[derive(Clone, Debug)]
+pub(crate) struct SpreadTo {
+    pub root: PathBuf,
+    pub grain: Grain,
+    /// The version that will have them.
+    pub version: u64,
+    pub part_bytes: u64,
+}
+
+/// Parts of one table under way.
+pub(crate) struct Spread<'a> {
+    to: SpreadTo,
+    layout: &'a LakeLayout,
+    /// By place.
+    open: BTreeMap<Hour, OpenPart>,
+    /// Counts the parts of the version in this table, and turns.
+    number: &'a mut u64,
+    turn: u64,
+    done: Vec<LakePart>,
+}
+
+struct OpenPart {
+    /// Below the lake's folder.
+    path: String,
+    writer: PartWriter,
+    rows: Batch,
+    /// Whose rows came last.
+    pipeline: u16,
+    turn: u64,
+}
+
+impl<'a> Spread<'a> {
+    pub fn new(to: SpreadTo, layout: &'a LakeLayout, number: &'a mut u64) -> Spread<'a> {
+        Spread { to, layout, open: BTreeMap::new(), number, turn: 0, done: Vec::new() }
+    }
+
+    /// Adds rows of a pipeline. `timeline` has the times of their ids.
+    pub fn push(&mut self, rows: &Batch, pipeline: u16, timeline: &Timeline) -> Result<(), LakeError> {
+        let hours = self.hours(rows, timeline);
+        let same = hours.windows(2).all(|pair| pair[0] == pair[1]);
+        if same {
+            return match hours.first() {
+                Some(hour) => self.push_to(*hour, rows, pipeline),
+                None => Ok(()),
+            };
+        }
+        let mut by_hour: BTreeMap<Hour, Vec<u32>> = BTreeMap::new();
+        for (row, hour) in (0..).zip(&hours) {
+            by_hour.entry(*hour).or_default().push(row);
+        }
+        let mut some = Batch::new(self.layout.table);
+        for (hour, of_hour) in by_hour {
+            some.select(rows, &of_hour);
+            self.push_to(hour, &some, pipeline)?;
+        }
+        Ok(())
+    }
+
+    /// Adds rows that are in a place already.
+    pub fn push_to(&mut self, hour: Hour, rows: &Batch, pipeline: u16) -> Result<(), LakeError> {
+        self.turn += 1;
+        if !self.open.contains_key(&hour) {
+            self.make_room()?;
+            let part = self.begin(hour)?;
+            self.open.insert(hour, part);
+        }
+        let part = self.open.get_mut(&hour).expect("it was begun");
+        part.turn = self.turn;
+        if part.pipeline != pipeline && part.rows.rows() >= GROUP_ROWS_MIN {
+            part.write(self.layout.order)?;
+        }
+        part.pipeline = pipeline;
+        part.rows.append(rows);
+        if part.rows.rows() >= GROUP_ROWS {
+            part.write(self.layout.order)?;
+            if part.writer.bytes() >= self.to.part_bytes {
+                self.close(hour)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all parts: what they are, complete and durable under names that are not theirs yet.
+    pub fn finish(mut self) -> Result<Vec<LakePart>, LakeError> {
+        while let Some(hour) = self.open.keys().next().copied() {
+            self.close(hour)?;
+        }
+        Ok(self.done)
+    }
+
+    /// Where each row belongs. One without a time goes where the row before it went.
+    fn hours(&self, rows: &Batch, timeline: &Timeline) -> Vec<Hour> {
+        let grain = self.to.grain;
+        let mut last = Some(0);
+        let mut of = |column: &str, hour: &dyn Fn(i64) -> Hour| {
+            let values = rows.ints(column).iter().enumerate();
+            let hours = values.map(|(row, value)| {
+                let known = if rows.is_null(column, row) { None } else { hour(*value) };
+                last = known.or(last);
+                last.map(|hour| grain.first(hour))
+            });
+            hours.collect()
+        };
+        match self.layout.placing {
+            Placing::Time(column) => of(column, &|time| Some(hour_of(time))),
+            Placing::Second(column) => of(column, &|second| Some(hour_of_second(second))),
+            Placing::Id(column) => of(column, &|id| timeline.hour_of(id)),
+            Placing::Nowhere => vec![None; rows.rows()],
+        }
+    }
+
+    fn make_room(&mut self) -> Result<(), LakeError> {
+        while self.open.len() >= OPEN_MAX {
+            let oldest = self.open.iter().min_by_key(|(_, part)| part.turn).map(|(hour, _)| *hour);
+            let Some(oldest) = oldest else { return Ok(()) };
+            self.close(oldest)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, hour: Hour) -> Result<OpenPart, LakeError> {
+        let SpreadTo { root, grain, version, .. } = &self.to;
+        let table = self.layout.table;
+        let place = hour.map_or(String::new(), |hour| format!("{}/", grain.folder(hour)));
+        let path = format!("{}/{place}part-c{version:08}-{:04}.parquet", table.name, *self.number);
+        *self.number += 1;
+        let file = root.join(format!("{path}.{OPEN_SUFFIX}"));
+        let folder = file.parent().expect("a part is in a folder");
+        std::fs::create_dir_all(folder).map_err(|error| LakeError::writing(folder, 0, error))?;
+        let writer = PartWriter::create(file, self.layout)?;
+        let rows = Batch::new(table);
+        Ok(OpenPart { path, writer, rows, pipeline: 0, turn: self.turn })
+    }
+
+    fn close(&mut self, hour: Hour) -> Result<(), LakeError> {
+        let Some(mut part) = self.open.remove(&hour) else { return Ok(()) };
+        part.write(self.layout.order)?;
+        let OpenPart { path, writer, .. } = part;
+        let finished = writer.finish()?;
+        let columns = self.layout.table.columns;
+        let is_key = |name: &str| self.layout.keys().any(|key| key == name);
+        let extremes = finished
+            .extremes
+            .into_iter()
+            .map(|(index, extremes)| (columns[index].name, extremes))
+            .filter(|(name, _)| is_key(name))
+            .map(|(name, extremes)| (name.to_string(), extremes));
+        self.done.push(LakePart {
+            path,
+            rows: finished.rows,
+            bytes: finished.bytes,
+            hour,
+            extremes: extremes.collect(),
+        });
+        Ok(())
+    }
+}
+
+impl OpenPart {
+    /// The rows so far as a group.
+    fn write(&mut self, order: Option<&str>) -> Result<(), LakeError> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        if let Some(order) = order {
+            self.rows.sort_by(order);
+        }
+        self.writer.write(&self.rows)?;
+        self.rows.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,32 @@
+//! `brunt lake add`.
+
+use std::path::PathBuf;
+
+use brunt_capture::trace::lake;
+
+use super::WriteArgs;
+use crate::cli::{Done, Output};
+
+/// Add a trace to a lake of several taps
+///
+/// All of it appears at once, or nothing. The trace stays as it is. If its capture is still running, run this again to add
+/// what has come since.
+#[derive(clap::Args)]
+pub struct AddArgs {
+    /// Folder of the lake, made if it is missing.
+    lake: PathBuf,
+    /// Folder of the trace.
+    trace: PathBuf,
+    /// Name of the place where it was captured, unique in the lake.
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    tap: String,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+pub fn run(args: &AddArgs, output: &Output) -> Done {
+    let gathered =
+        lake::add(&args.lake, &args.trace, &args.tap, &args.write.options()).map_err(super::failure)?;
+    super::print(&gathered, output);
+    Ok(())
+}

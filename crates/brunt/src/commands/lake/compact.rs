@@ -1,0 +1,26 @@
+//! `brunt lake compact`.
+
+use std::path::PathBuf;
+
+use brunt_capture::trace::lake;
+
+use super::WriteArgs;
+use crate::cli::{Done, Output};
+
+/// Make the parts of a trace or lake large
+///
+/// May run at any time: while a capture writes to the folder, while others read, and again after it was killed. Parts that
+/// are damaged are named and left as they are.
+#[derive(clap::Args)]
+pub struct CompactArgs {
+    /// Folder of a trace (`brunt capture --out`) or of a lake (`brunt lake add`).
+    folder: PathBuf,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+pub fn run(args: &CompactArgs, output: &Output) -> Done {
+    let gathered = lake::compact(&args.folder, &args.write.options()).map_err(super::failure)?;
+    super::print(&gathered, output);
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! `brunt lake`: gathers traces and keeps their parts large. `brunt_capture::trace::lake` does it.
+
+mod add;
+mod compact;
+
+
+use brunt_capture::trace::ReplayError;
+use brunt_capture::trace::lake::{GatherError, GatherOptions, Gathered};
+use brunt_core::quantity::{Size, Span};
+use brunt_lake::LakeError;
+use brunt_lake::place::Grain;
+use serde_json::json;
+
+use super::Subcommand;
+use crate::cli::{Done, Failure, Output};
+
+/// Gather traces, and compact their parts
+///
+/// A lake is a folder in which the parts of traces are large and ordered by time, with indexes; a catalog says which parts
+/// are live. `brunt sql`, `brunt analyze` and the Python package read it like a trace. docs/lake.md describes it.
+#[derive(clap::Args)]
+pub struct Lake {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    Compact(compact::CompactArgs),
+    Add(add::AddArgs),
+}
+
+/// How parts are written.
+#[derive(clap::Args)]
+struct WriteArgs {
+    /// Size at which a part ends.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    part_size: Size,
+
+    /// How a new lake is divided by time [default: by hour where an hour would fill half of a part, or else by day].
+    #[arg(long, value_name = "WHAT")]
+    by: Option<By>,
+
+    /// Keep parts that were replaced at least this long. They are always kept as long as `brunt` or the Python package
+    /// reads them; other programs hold no lock.
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    keep_old: Span,
+}
+
+/// `--by`.
+#[derive(clap::ValueEnum, Clone, Copy)]
+enum By {
+    /// Folders `date=…/hour=…`.
+    Hour,
+    /// Folders `date=…`.
+    Day,
+}
+
+impl WriteArgs {
+    fn options(&self) -> GatherOptions {
+        GatherOptions {
+            part_bytes: self.part_size.0.max(1),
+            grain: self.by.map(|by| match by {
+                By::Hour => Grain::Hour,
+                By::Day => Grain::Day,
+            }),
+            keep_old: self.keep_old.0,
+        }
+    }
+}
+
+impl Subcommand for Lake {
+    const NAME: &'static str = "lake";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt lake compact DIR", "make the parts of a trace large, also while a capture writes to it"),
+        ("brunt lake add LAKE DIR --tap rack7", "add a trace to a lake of several taps"),
+        ("brunt lake compact LAKE --part-size 512MiB", "merge what was added"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        match self.what {
+            What::Compact(args) => compact::run(&args, output),
+            What::Add(args) => add::run(&args, output),
+        }
+    }
+}
+
+/// Says what was done.
+fn print(gathered: &Gathered, output: &Output) {
+    let counts = &gathered.counts;
+    for damaged in &gathered.damaged {
+        output.note(format_args!("left out: {damaged}"));
+    }
+    output.line(format_args!(
+        "taken in    {} parts, {} rows, {} bytes",
+        counts.parts_taken_in, counts.rows_taken_in, counts.bytes_taken_in
+    ));
+    output.line(format_args!("merged      {} small parts", counts.parts_merged));
+    output.line(format_args!("written     {} parts, {} bytes", counts.parts_written, counts.bytes_written));
+    output.line(format_args!("deleted     {} old parts", counts.parts_deleted));
+    if counts.parts_kept > 0 {
+        output.line(format_args!(
+            "kept        {} old parts, for readers or --keep-old; the next compaction deletes them",
+            counts.parts_kept
+        ));
+    }
+    if gathered.is_running {
+        output.line("a capture is still writing: parts that it has not closed stay as they are");
+    }
+    let damaged: Vec<_> = gathered.damaged.iter().map(LakeError::to_string).collect();
+    let mut object = json!(counts);
+    object["capture_is_running"] = json!(gathered.is_running);
+    object["damaged"] = json!(damaged);
+    output.object(&object);
+}
+
+/// What an error means for the exit status, and what can be done.
+fn failure(error: GatherError) -> Failure {
+    match &error {
+        GatherError::Trace(ReplayError::Lake(_)) | GatherError::Lake(LakeError::Io { .. }) => {
+            Failure::failed(&error)
+        }
+        GatherError::Lake(LakeError::Full { .. }) => {
+            Failure::failed(&error).advise("run it again when there is room: it goes on where it ended")
+        }
+        GatherError::Lake(LakeError::Busy { .. }) => Failure::failed(&error),
+        GatherError::Lake(_) | GatherError::Trace(_) => Failure::usage(&error),
+        GatherError::Grain { .. } => Failure::usage(&error).advise("leave out --by"),
+        GatherError::Itself(_) => {
+            Failure::usage(&error).advise("compact it with `brunt lake compact`, or name another lake")
+        }
+        GatherError::OtherTrace(_) => Failure::usage(&error).advise("choose another --tap"),
+        GatherError::Nested(_)
+        | GatherError::Running(_)
+        | GatherError::Complete(_)
+        | GatherError::TooMany { .. } => Failure::usage(&error),
+    }
+}
