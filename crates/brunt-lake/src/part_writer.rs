@@ -45,6 +45,8 @@ const BLOOM_FALSE_SHARE: f64 = 0.01;
 /// A part under way.
 pub(crate) struct PartWriter {
     open: PathBuf,
+    file: File,
+    /// Writes to the same file.
     writer: SerializedFileWriter<BufWriter<File>>,
     rows: u64,
 }
@@ -62,13 +64,14 @@ impl PartWriter {
     pub fn create(open: PathBuf, layout: &LakeLayout) -> Result<PartWriter, LakeError> {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&open);
         let file = file.map_err(|error| LakeError::writing(&open, 0, error))?;
+        let same = file.try_clone().map_err(LakeError::io(&open))?;
         let writer = SerializedFileWriter::new(
-            BufWriter::new(file),
+            BufWriter::new(same),
             schema(layout.table),
             Arc::new(properties(layout)),
         );
         let writer = writer.map_err(|error| unwritten(&open, 0, error))?;
-        Ok(PartWriter { open, writer, rows: 0 })
+        Ok(PartWriter { open, file, writer, rows: 0 })
     }
 
     /// Adds a group of rows, in their order.
@@ -94,11 +97,9 @@ impl PartWriter {
     }
 
     /// Completes the file, durably; it still has the name under which it was begun.
-    pub fn finish(mut self) -> Result<FinishedPart, LakeError> {
-        let path = self.open;
-        let metadata = self.writer.finish().map_err(|error| unwritten(&path, 0, error))?;
-        let file = self.writer.into_inner().map_err(|error| unwritten(&path, 0, error))?;
-        let file = file.into_inner().map_err(|error| LakeError::writing(&path, 0, error.into_error()))?;
+    pub fn finish(self) -> Result<FinishedPart, LakeError> {
+        let PartWriter { open: path, file, writer, rows } = self;
+        let metadata = writer.close().map_err(|error| unwritten(&path, 0, error))?;
         let places: Vec<Range<u64>> = metadata
             .row_groups()
             .iter()
@@ -112,7 +113,7 @@ impl PartWriter {
             Ok(file.metadata()?.len())
         };
         let bytes = seal().map_err(|error| LakeError::writing(&path, 0, error))?;
-        Ok(FinishedPart { rows: self.rows, bytes, extremes: extremes(&metadata) })
+        Ok(FinishedPart { rows, bytes, extremes: extremes(&metadata) })
     }
 }
 
