@@ -54,6 +54,7 @@ fn assignment() -> Assignment {
         seed: 1,
         first_worker: 0,
         workers_of_all: 2,
+        workers_on_device: 2,
         kind: "block".into(),
         load: String::new(),
         member: String::new(),

@@ -69,7 +69,10 @@ pub(crate) enum WorkError {
     NotHere(&'static str),
     #[error("a load of the kind '{kind}' has nothing that is called '{member}'")]
     Member { kind: &'static str, member: String },
-    #[error("{} workers from number {} on, of {} in all", .1, .0.first_worker, .0.workers_of_all)]
+    #[error(
+        "{} workers from number {} on, of {} in all, {} of them on this device",
+        .1, .0.first_worker, .0.workers_of_all, .0.workers_on_device
+    )]
     Part(RunPart, u32),
     #[error("{0}")]
     Open(#[from] OpenError),

@@ -52,7 +52,7 @@ pub use clock::{
 };
 pub use fleet::{
     FarRole, FarRoleError, FaultEnd, Fleet, FleetError, HostBridgeError, HostLoad, HostPlace, HostedTarget,
-    Lane, SILENCE_MAX, TargetUrl, WatchEnd, WatchTask,
+    HostedUrl, Lane, SILENCE_MAX, TargetUrl, WatchEnd, WatchTask,
 };
 pub use identity::{Authority, Identity, IdentityError};
 pub use lines::keep_lines;

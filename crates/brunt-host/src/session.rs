@@ -604,6 +604,7 @@ mod tests {
             seed: 1,
             first_worker: 0,
             workers_of_all: 1,
+            workers_on_device: 1,
             kind: "block".into(),
             load: String::new(),
             member: String::new(),

@@ -151,11 +151,7 @@ impl Desk<'_> {
                 return self.stop_here(HostReady { notes, ring: None, trace: trace.transpose()? });
             }
         }
-        let part =
-            RunPart { first_worker: assignment.first_worker, workers_of_all: assignment.workers_of_all };
-        if part.first_worker.checked_add(workers).is_none_or(|end| end > part.workers_of_all) {
-            return Err(WorkError::Part(part, workers));
-        }
+        let part = part_of(assignment, workers)?;
         let shelf = assignment.journals.then(new_shelf);
         let (run, alone) = (assignment.run, RunOrder::alone(assignment.seed));
         let order = RunOrder { run, part: Some(part), shelf: shelf.clone(), ..alone };
@@ -313,6 +309,18 @@ impl Desk<'_> {
     }
 }
 
+/// Which workers of a run are here.
+///
+/// # Errors
+/// There are fewer in all, or the device's are neither all nor these.
+fn part_of(assignment: &Assignment, workers: u32) -> Result<RunPart, WorkError> {
+    let Assignment { first_worker, workers_of_all, workers_on_device, .. } = *assignment;
+    let part = RunPart { first_worker, workers_of_all, workers_on_device };
+    let fits = first_worker.checked_add(workers).is_some_and(|end| end <= workers_of_all);
+    let shares = [workers, workers_of_all].contains(&workers_on_device);
+    if fits && shares { Ok(part) } else { Err(WorkError::Part(part, workers)) }
+}
+
 fn new_record() -> Result<RequestSpool, WorkError> {
     RequestSpool::create(&std::env::temp_dir()).map_err(|source| broken_record("make", source))
 }
@@ -343,6 +351,7 @@ mod tests {
             seed: 1,
             first_worker: 0,
             workers_of_all: 2,
+            workers_on_device: 2,
             kind: kind.into(),
             load: load.into(),
             member: String::new(),
@@ -508,6 +517,7 @@ mod tests {
         assert_eq!(other(|assignment| assignment.kind = "nonsense".into()), FailureKind::Refused);
         assert_eq!(other(|assignment| assignment.first_worker = 1), FailureKind::Refused);
         assert_eq!(other(|assignment| assignment.first_worker = u32::MAX), FailureKind::Refused);
+        assert_eq!(other(|assignment| assignment.workers_on_device = 0), FailureKind::Refused);
         let said = run(&writes, &disk, &all, |assignment| assignment.overwrite = true);
         assert!(matches!(said[0], FromHost::Ready(_)), "{said:?}");
     }
@@ -558,6 +568,7 @@ mod tests {
             seed: 1,
             first_worker: 0,
             workers_of_all: 1,
+            workers_on_device: 1,
             kind: "block".into(),
             load: "interval = \"10ms\"\nstop = { time = \"1h\" }".into(),
             member: String::new(),

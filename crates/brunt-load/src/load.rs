@@ -288,6 +288,15 @@ pub struct RunPart {
     pub first_worker: u32,
     /// How many the run has everywhere.
     pub workers_of_all: u32,
+    /// How many share the device of these: all, or where each host has its own, those of this host.
+    pub workers_on_device: u32,
+}
+
+impl RunPart {
+    /// All of a run that has so many.
+    pub fn whole(workers: u32) -> RunPart {
+        RunPart { first_worker: 0, workers_of_all: workers, workers_on_device: workers }
+    }
 }
 
 /// A rate that is tried.

@@ -29,7 +29,7 @@ pub use role::{HostRole, RoleEnd, RoleNews, RoleOrder, RoleOutage};
 pub use watch::{SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 
 /// Of these messages. Raised when one changes its meaning or a new one has to be understood.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// Longest frame. An interval of eight kinds of operation with full histograms is a third of it; what may be longer
 /// (requests, a trace) goes in several.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
@@ -88,6 +88,8 @@ pub struct Assignment {
     pub first_worker: u32,
     /// Workers of the run on all hosts.
     pub workers_of_all: u32,
+    /// How many of them share this host's device: all, or this host's alone, if each host has a device of its own.
+    pub workers_on_device: u32,
     /// A line of the table of loads, such as `block`.
     pub kind: String,
     /// The load, as its kind reads it (TOML), for this run.
@@ -478,6 +480,7 @@ mod tests {
             seed: 1,
             first_worker: 2,
             workers_of_all: 8,
+            workers_on_device: 2,
             kind: "block".into(),
             load: "read = 0.1\nstop = { time = \"1s\" }".into(),
             member: "seeks".into(),

@@ -9,6 +9,8 @@ mod jobs;
 mod journals;
 #[path = "several_hosts/lab.rs"]
 mod lab;
+#[path = "several_hosts/own_targets.rs"]
+mod own_targets;
 #[path = "several_hosts/records.rs"]
 mod records;
 #[path = "several_hosts/replays.rs"]

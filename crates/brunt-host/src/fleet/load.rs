@@ -26,7 +26,7 @@ use brunt_result::replay::ReplayFidelity;
 use super::hosted::{Hosted, OrderedLoad};
 use super::journals::WantedJournals;
 use super::keeper::{HostEnd, HostTask, KeeperOrder};
-use super::{Fleet, FleetError, LOOK, Lane, TargetUrl};
+use super::{Fleet, FleetError, HostedUrl, LOOK, Lane};
 use crate::run_rules::HostPart;
 
 /// Until a start has reached the workers of a host beside this one: the look of our thread for it, and of theirs, some times
@@ -47,15 +47,15 @@ pub struct HostedTarget {
     /// Its name in the experiment.
     pub name: String,
     /// What each host opens.
-    pub url: TargetUrl,
+    pub url: HostedUrl,
     /// It may be written although it holds a file system or partition table.
     pub overwrite: bool,
 }
 
 impl HostedTarget {
-    /// With the URL that it has now.
-    fn now(&self) -> JoinedTarget {
-        JoinedTarget { name: self.name.clone(), url: self.url.get(), overwrite: self.overwrite }
+    /// As this host opens it now.
+    fn now(&self, host: &str) -> JoinedTarget {
+        JoinedTarget { name: self.name.clone(), url: self.url.of(host), overwrite: self.overwrite }
     }
 }
 
@@ -63,7 +63,7 @@ impl HostedTarget {
 #[derive(Clone, Debug)]
 pub struct HostLoad {
     hosted: Hosted,
-    target: TargetUrl,
+    target: HostedUrl,
     overwrite: bool,
     /// Those of a replay that names several.
     joined: Vec<HostedTarget>,
@@ -77,13 +77,13 @@ impl HostLoad {
     ///
     /// # Panics
     /// When the workload names no hosts.
-    pub fn new(workload: Workload, target: TargetUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
+    pub fn new(workload: Workload, target: HostedUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
         assert!(!workload.hosts.is_empty(), "a workload of other hosts names them");
         let hosted = Hosted::Blocks(Box::new(workload));
         HostLoad::of(hosted, target, overwrite, fleet)
     }
 
-    fn of(hosted: Hosted, target: TargetUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
+    fn of(hosted: Hosted, target: HostedUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
         HostLoad { hosted, target, overwrite, joined: Vec::new(), fleet, lane: Lane::default() }
     }
 
@@ -93,14 +93,14 @@ impl HostLoad {
     /// When its settings name no hosts.
     pub fn files(load: FileLoad, fleet: Arc<Fleet>) -> HostLoad {
         assert!(!load.settings().hosts.is_empty(), "a file system of other hosts names them");
-        HostLoad::of(Hosted::Files(load), TargetUrl::known(""), false, fleet)
+        HostLoad::of(Hosted::Files(load), "".into(), false, fleet)
     }
 
     /// A replay on this device, as [`HostLoad::new`].
     ///
     /// # Panics
     /// When its workload names no hosts.
-    pub fn replay(load: ReplayLoad, target: TargetUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
+    pub fn replay(load: ReplayLoad, target: HostedUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
         assert!(!load.workload().hosts.is_empty(), "a replay on other hosts names them");
         let hosted = Hosted::Replay(Box::new(load));
         HostLoad::of(hosted, target, overwrite, fleet)
@@ -236,14 +236,15 @@ impl HostLoad {
                 seed: self.hosted.seed(order.seed, first_worker),
                 first_worker,
                 workers_of_all: self.hosted.workers_of_all(),
+                workers_on_device: if self.target.is_own() { workers } else { self.hosted.workers_of_all() },
                 kind: self.hosted.kind().to_string(),
                 load: ordered.text.clone(),
                 member: ordered.member.clone(),
                 step,
-                target: self.target.get(),
+                target: self.target.of(host),
                 overwrite: self.overwrite,
                 journals: ordered.journals.is_some(),
-                joined: self.joined.iter().map(HostedTarget::now).collect(),
+                joined: self.joined.iter().map(|target| target.now(host)).collect(),
             };
             let inbox = inbox.of_job(first_worker, 0);
             let left = Arc::clone(&left);

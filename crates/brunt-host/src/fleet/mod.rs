@@ -34,7 +34,7 @@ pub use faults::{FaultEnd, HostBridgeError};
 use keeper::Keeper;
 pub use load::{HostLoad, HostedTarget};
 pub use roles::{FarRole, FarRoleError};
-pub use target::TargetUrl;
+pub use target::{HostedUrl, TargetUrl};
 pub use watch::{WatchEnd, WatchTask};
 
 /// How long somebody's wish to stop may go unseen.
@@ -131,8 +131,8 @@ pub struct Fleet {
     keepers: Mutex<BTreeMap<(String, Lane), Keeper>>,
     /// Numbers of faults and roles, each given once.
     faults: AtomicU32,
-    /// Targets that the experiment serves, by name.
-    served: Mutex<BTreeMap<String, TargetUrl>>,
+    /// Targets that the experiment serves, by name, and by host where each has its own.
+    served: Mutex<BTreeMap<(String, Option<String>), TargetUrl>>,
 }
 
 /// How hosts are reached.
@@ -174,10 +174,11 @@ impl Fleet {
         assert!(self.reach.lab.set(hosts).is_ok(), "an experiment has one lab");
     }
 
-    /// The URL of a target that the experiment serves, for loads of other hosts: known once that listens.
-    pub fn served(&self, target: &str) -> TargetUrl {
+    /// The URL of a target that the experiment serves, for loads of other hosts: known once that listens. Of one that each
+    /// host has for itself, that of this host.
+    pub fn served(&self, target: &str, host: Option<&str>) -> TargetUrl {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        served.entry(target.to_string()).or_default().clone()
+        served.entry((target.to_string(), host.map(str::to_string))).or_default().clone()
     }
 
     fn next_fault(&self) -> u32 {

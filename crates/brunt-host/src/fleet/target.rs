@@ -1,8 +1,9 @@
 //! What the hosts of a load open: a URL that is written, or that of a target which the experiment serves and which gets its
-//! port when it starts, after the loads were planned.
+//! port when it starts, after the loads were planned. All hosts open the same device, or each has its own.
 //!
 //! The rule: a served target is started before any load on it is opened.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use brunt_result::message::Secret;
@@ -34,8 +35,35 @@ impl TargetUrl {
     }
 }
 
-impl From<&str> for TargetUrl {
-    fn from(url: &str) -> TargetUrl {
-        TargetUrl::known(url)
+/// What each host of a load opens.
+#[derive(Clone, Debug)]
+pub enum HostedUrl {
+    /// The same device, whose region their workers share.
+    Shared(TargetUrl),
+    /// A device of its own, by the host's name. Workers of other hosts are not on it.
+    Own(BTreeMap<String, TargetUrl>),
+}
+
+impl HostedUrl {
+    /// What this host opens.
+    ///
+    /// # Panics
+    /// When the target was not started, or the host is not among those that have their own.
+    pub fn of(&self, host: &str) -> Secret {
+        match self {
+            HostedUrl::Shared(url) => url.get(),
+            HostedUrl::Own(urls) => urls[host].get(),
+        }
+    }
+
+    /// Whether each host has its own.
+    pub fn is_own(&self) -> bool {
+        matches!(self, HostedUrl::Own(_))
+    }
+}
+
+impl From<&str> for HostedUrl {
+    fn from(url: &str) -> HostedUrl {
+        HostedUrl::Shared(TargetUrl::known(url))
     }
 }

@@ -243,6 +243,7 @@ fn a_run_without_a_thread_is_released() {
         seed: 1,
         first_worker: 0,
         workers_of_all: 1,
+        workers_on_device: 1,
         kind: "block".into(),
         load: "stop = { requests = 1 }".into(),
         member: String::new(),

@@ -171,11 +171,13 @@ impl Load for BlockLoad {
             let what = "a workload of other hosts does not run here".to_string();
             return Err(WorkloadError { key: "hosts", what }.into());
         }
-        let part = order.part.unwrap_or(RunPart { first_worker: 0, workers_of_all: workload.workers });
-        // The device is shared by the workers of all hosts.
-        let all = Workload { workers: part.workers_of_all, ..workload.clone() };
-        let (_, region_bytes) = all.check_device(backend.info())?;
-        workload.settle_passes(region_bytes);
+        let part = order.part.unwrap_or_else(|| RunPart::whole(workload.workers));
+        // Workers of other hosts may be on the device, too.
+        let sharing = Workload { workers: part.workers_on_device, ..workload.clone() };
+        let (_, region_bytes) = sharing.check_device(backend.info())?;
+        // Bytes and requests are those of all workers.
+        let devices = part.workers_of_all / part.workers_on_device.max(1);
+        workload.settle_passes(region_bytes.saturating_mul(u64::from(devices)));
         let ring = match workload.ring {
             RingMode::Auto => self.choose_ring(on, order.seed, stop)?,
             stated => RingChoice::stated(stated),
@@ -228,8 +230,7 @@ impl WorkerJob for Job {
         let io = |source| LoadError::Io { worker, source };
         let workload = &self.workload;
         let ring = ring_of(workload, &self.ring).map_err(io)?;
-        let RunPart { first_worker, workers_of_all } = self.part;
-        let id = WorkerId { worker: first_worker + worker, workers: workers_of_all, seed: self.seed };
+        let id = WorkerId::of(self.part, worker, self.seed);
         let ready = Worker::new(workload, self.backend.info(), id, &self.run, ring.pool())?;
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
         inbox.send(WorkerMessage::Ready);

@@ -12,7 +12,7 @@ use brunt_result::RequestStatus;
 use crate::block::arrival::ArrivalSchedule;
 use crate::block::generator::{Area, Generator, Planned};
 use crate::block::workload::{Arrival, Workload};
-use crate::load::WorkloadError;
+use crate::load::{RunPart, WorkloadError};
 use crate::sequence::{Next, Sequence};
 
 /// Which worker of which run.
@@ -22,11 +22,28 @@ pub struct WorkerId {
     pub worker: u32,
     /// How many there are.
     pub workers: u32,
+    /// How many share its device, itself included: those with numbers from a multiple of this on.
+    pub on_device: u32,
     /// Of the run; all sequences follow from it.
     pub seed: u64,
 }
 
 impl WorkerId {
+    /// One of the workers of a part, counted there from 0.
+    pub fn of(part: RunPart, worker: u32, seed: u64) -> WorkerId {
+        WorkerId {
+            worker: part.first_worker + worker,
+            workers: part.workers_of_all,
+            on_device: part.workers_on_device,
+            seed,
+        }
+    }
+
+    /// The only one.
+    pub fn alone(seed: u64) -> WorkerId {
+        WorkerId::of(RunPart::whole(1), 0, seed)
+    }
+
     /// This worker's share of what all make together.
     pub fn share(self, all: u64) -> u64 {
         crate::decisions::share(all, self.worker, self.workers)
@@ -39,7 +56,8 @@ impl WorkerId {
     pub fn area(self, workload: &Workload, info: &DeviceInfo) -> Result<Area, WorkloadError> {
         let (start, len) = workload.check_device(info)?;
         let align = workload.alignment(info);
-        Ok(Area::of_worker(start, len, align, self.worker, self.workers, workload.verify.is_some()))
+        let index = self.worker % self.on_device;
+        Ok(Area::of_worker(start, len, align, index, self.on_device, workload.verify.is_some()))
     }
 }
 
@@ -73,7 +91,7 @@ struct Bursts {
 impl Synthetic {
     /// The sequence of a worker that uses `area`.
     pub fn new(workload: &Workload, area: Area, id: WorkerId) -> Synthetic {
-        let WorkerId { worker, workers, seed } = id;
+        let WorkerId { worker, workers, seed, .. } = id;
         let bursts = workload.burst.filter(|burst| !burst.interval.0.is_zero());
         let pace = match (workload.arrival, bursts) {
             (Arrival::Open { rate, process, .. }, _) => {

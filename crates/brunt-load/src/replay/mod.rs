@@ -219,7 +219,7 @@ impl ReplayLoad {
     /// It cannot be shared.
     fn share(&self, part: Option<RunPart>) -> Result<Share, WorkloadError> {
         let workers = self.workload.workers.max(1);
-        let Some(RunPart { first_worker, workers_of_all }) = part else { return Ok(Share::ALL) };
+        let Some(RunPart { first_worker, workers_of_all, .. }) = part else { return Ok(Share::ALL) };
         let share = Share { index: first_worker / workers, of: (workers_of_all / workers).max(1) };
         if share.of > 1 {
             self.workload.check_shared_replay()?;
@@ -347,7 +347,7 @@ impl Load for ReplayLoad {
             // Blocks carry what is verified in place of the trace's contents.
             settings.contents = ReplayContents::Data;
         }
-        let part = order.part.unwrap_or(RunPart { first_worker: 0, workers_of_all: workload.workers });
+        let part = order.part.unwrap_or_else(|| RunPart::whole(workload.workers));
         let share = self.share(order.part)?;
         let parts = rooms(&on.parts, info.size_bytes);
         let begins = parts.iter().map(|part| part.start).collect();
@@ -412,8 +412,7 @@ impl WorkerJob for ReplayJob {
         let io = |source| LoadError::Io { worker, source };
         let (workload, info) = (&self.workload, self.backend.info());
         let ring = ring_of(workload, &RingConfig::default()).map_err(io)?;
-        let RunPart { first_worker, workers_of_all } = self.part;
-        let id = WorkerId { worker: first_worker + worker, workers: workers_of_all, seed: self.seed };
+        let id = WorkerId::of(self.part, worker, self.seed);
         let align = workload.align.0;
         let area = Area { start: 0, len: info.size_bytes / align * align, align, first: 0 };
         let content = Blocks::over(workload, info, area, id, &self.run)?;

@@ -211,7 +211,7 @@ impl RangeTransfer {
         let mut device = backend.open(&ring, self.depth).map_err(open)?;
         let rules = self.rules();
         let (mut order, mut data) = self.requests(&ring, info.block_bytes as usize)?;
-        let (id, commands) = (WorkerId { worker: 0, workers: 1, seed: 0 }, Commands::new());
+        let (id, commands) = (WorkerId::alone(0), Commands::new());
         let worker = Worker::with(&mut order, &mut data, &rules, id, ring.pool());
         let mut watcher = Watcher { watch, done: 0, commands: &commands };
         let (clock, cost, calls) = (Clock::Monotonic, ResourceUsage::now(), ring.stats().system_calls);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_host::{Fleet, HostLoad, HostPlace, HostedTarget, Lane, SILENCE_MAX, TargetUrl};
+use brunt_host::{Fleet, HostLoad, HostPlace, HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl};
 use brunt_load::replay::ReplayLoad;
 use brunt_load::{Load, Workload};
 use schemars::JsonSchema;
@@ -97,9 +97,18 @@ impl Experiment {
     pub(super) fn elsewhere(&self, names: &[String], fleet: &Arc<Fleet>) -> Elsewhere {
         let hosted = |name: &String| {
             let target = &self.targets[name];
-            let url = match target.serve.is_some() || target.is_of_service() {
-                true => fleet.served(name),
+            let url = |target: &Target, host: Option<&str>| match target.is_known_late() {
+                true => fleet.served(name, host),
                 false => TargetUrl::known(self.url_of(target, None)),
+            };
+            let own = |(host, target): (Option<HostName>, Target)| {
+                let host = host?.to_string();
+                let url = url(&target, Some(&host));
+                Some((host, url))
+            };
+            let url = match target.is_each_clients_own() {
+                true => HostedUrl::Own(self.as_opened(name).into_iter().filter_map(own).collect()),
+                false => HostedUrl::Shared(url(target, None)),
             };
             let overwrite = self.allow_overwrite.iter().any(|url| url == target.place());
             HostedTarget { name: name.clone(), url, overwrite }
@@ -203,8 +212,15 @@ impl Experiment {
     }
 
     fn workloads_on<'a>(&'a self, target: &'a str) -> impl Iterator<Item = &'a Workload> {
-        let is_on = move |workload: &(&String, &Workload)| self.is_load_on(target, *workload);
-        self.workloads.iter().filter(is_on).map(|(_, workload)| workload)
+        self.loads_on(target).map(|(_, workload)| workload)
+    }
+
+    /// The workloads that run on a target, alone or with others, by name.
+    pub(super) fn loads_on<'a>(
+        &'a self,
+        target: &'a str,
+    ) -> impl Iterator<Item = (&'a String, &'a Workload)> {
+        self.workloads.iter().filter(move |workload| self.is_load_on(target, *workload))
     }
 
     fn is_load_on(&self, target: &str, (name, workload): (&String, &Workload)) -> bool {

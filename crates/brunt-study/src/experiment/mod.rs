@@ -15,6 +15,7 @@ mod lab;
 mod lab_check;
 mod link_options;
 mod mistake;
+mod own_targets;
 mod plan;
 mod precision;
 mod replays;
@@ -233,6 +234,7 @@ impl Experiment {
             }
         }
         self.check_replays(source)?;
+        self.check_own_targets(source)?;
         self.check_together(source)?;
         for (name, load) in &self.filesystems {
             if let Err(error) = load.check() {

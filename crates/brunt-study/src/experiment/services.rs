@@ -318,7 +318,9 @@ impl Experiment {
                 Some("remove one of the services from after".into()),
             ));
         }
-        for (name, target) in &self.targets {
+        let all =
+            self.targets.keys().flat_map(|name| self.as_opened(name).into_iter().map(move |own| (name, own)));
+        for (name, (_, target)) in all {
             for place in ServicePlace::all(&target.url) {
                 let wrong = |what: String, help: Option<String>| {
                     let path = ["targets", name.as_str(), "url"];
@@ -434,6 +436,11 @@ impl Target {
     /// Whether only running services know where it is.
     pub fn is_of_service(&self) -> bool {
         !ServicePlace::all(&self.url).is_empty()
+    }
+
+    /// Whether its URL is known only once it is served, or its services run.
+    pub fn is_known_late(&self) -> bool {
+        self.serve.is_some() || self.is_of_service()
     }
 }
 

@@ -20,6 +20,9 @@ use serde::{Deserialize, Serialize};
 use crate::host::HostName;
 use crate::role::{RoleKind, Serve, serving};
 
+/// What stands for the name of the host that opens a target, in the URL of one that each host has for itself.
+pub const CLIENT_PLACE: &str = "{client}";
+
 /// Most LUNs of a target that an experiment serves itself.
 pub const LUNS_MAX: usize = 64;
 
@@ -28,7 +31,8 @@ pub const LUNS_MAX: usize = 64;
 #[serde(deny_unknown_fields)]
 pub struct Target {
     /// Device URL: a path (file or block device), `null:SIZE`, `memory:SIZE`, `iscsi://host/name/lun`, `nbd://host/export`,
-    /// `tcp://host:port`; see `brunt help devices`.
+    /// `tcp://host:port`; see `brunt help devices`. `{client}` in it is the name of the host that opens it: each of a
+    /// workload's `hosts` then has a target of its own, such as `nbd://server/{client}`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// Instead of `url`: a target that the experiment starts itself and measures over TCP. A LUN in the form of
@@ -74,6 +78,16 @@ impl Target {
         url
     }
 
+    /// Whether each host that opens it has its own.
+    pub fn is_each_clients_own(&self) -> bool {
+        self.url.contains(CLIENT_PLACE)
+    }
+
+    /// The same as this host opens it.
+    pub fn of_client(&self, host: &str) -> Target {
+        Target { url: self.url.replace(CLIENT_PLACE, host), ..self.clone() }
+    }
+
     /// The key that is wrong, what, and what would be right.
     pub(super) fn check(&self) -> Result<(), (&'static str, String, Option<String>)> {
         let help = |text: &str| Some(text.to_string());
@@ -95,6 +109,14 @@ impl Target {
             }
             return Ok(());
         };
+        if self.serve.iter().flat_map(Serve::words).any(|lun| lun.contains(CLIENT_PLACE)) {
+            let what = format!("{CLIENT_PLACE} in serve: one target is served for all clients");
+            return Err((
+                "serve",
+                what,
+                help("serve a target for each client as a service, and write its url"),
+            ));
+        }
         if !self.url.is_empty() {
             let what = "it has both url and serve".to_string();
             return Err(("serve", what, help("remove one of the two")));
@@ -170,5 +192,6 @@ mod tests {
         check("serve = [\"null:1M\", \"\"]", "LUN 1 is empty");
         check("serve = \"null:1M\"\nlun = 1", "from 0");
         check("serve = \"tcp\"\nlun = 0", "a sink has no LUNs");
+        check("serve = \"/tmp/{client}.img\"", "one target is served for all clients");
     }
 }

@@ -421,8 +421,12 @@ pub(super) fn open(
     for (name, target) in &experiment.targets {
         let is_elsewhere = plan.is_elsewhere(name);
         // Others find out now where it is.
-        let is_known_now = target.serve.is_some() || target.is_of_service();
+        let is_known_now = target.is_known_late();
         if is_elsewhere && !is_known_now {
+            continue;
+        }
+        if target.is_each_clients_own() {
+            tell_clients(experiment, name, plan, opened.services.as_ref());
             continue;
         }
         let written = plan.written.iter().find(|(written, _, _)| written == name);
@@ -431,7 +435,7 @@ pub(super) fn open(
             url = services.filled(&url);
         }
         if let Some(fleet) = plan.fleet.as_ref().filter(|_| is_known_now) {
-            fleet.served(name).listens(url.clone());
+            fleet.served(name, None).listens(url.clone());
         }
         if let Some(role) = role {
             opened.roles_by_target.insert(name.clone(), Arc::clone(&role));
@@ -452,6 +456,15 @@ pub(super) fn open(
     }
     opened.roles.extend(opened.services.iter().flat_map(Services::roles));
     Ok(opened)
+}
+
+/// Tells each client where its own target is, which services know.
+fn tell_clients(experiment: &Experiment, name: &str, plan: &Plan, services: Option<&Services>) {
+    let (Some(fleet), Some(services)) = (&plan.fleet, services) else { return };
+    for (host, target) in experiment.as_opened(name) {
+        let url = services.filled(&experiment.url_of(&target, None));
+        fleet.served(name, host.as_ref().map(HostName::as_str)).listens(url);
+    }
 }
 
 /// Writes the report of what is on disk, whatever ended the experiment; where it is.

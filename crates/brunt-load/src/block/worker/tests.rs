@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::block::generator::{Area, Generator};
 use crate::block::workload::{ArrivalProcess, Burst, RampUp, Retry, RetryOn, StopCondition};
+use crate::load::RunPart;
 use crate::record::NoRecorder;
 use crate::sequence::Next;
 use brunt_core::{Clock, Span};
@@ -136,7 +137,7 @@ const US: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
 
 fn run_with(workload: &Workload, device: &mut Simulated, recorder: &mut dyn Recorder) -> Outcome {
-    let id = WorkerId { worker: 0, workers: 1, seed: 1 };
+    let id = WorkerId::alone(1);
     let worker = Worker::new(workload, &device.info, id, &1.into(), &BufPool::new(0)).unwrap();
     let mut time = SimulatedTime { clock: device.clock.clone(), waits: 0 };
     let start = time.now();
@@ -200,7 +201,7 @@ fn a_worker_begins_at_its_start() {
         let clock = Clock::manual();
         let mut device = Simulated::new(&clock, 1, MS);
         let workload = Workload { arrival, stop: for_time(seconds), ..Workload::default() };
-        let id = WorkerId { worker: 3, workers: 4, seed: 1 };
+        let id = WorkerId::of(RunPart::whole(4), 3, 1);
         let worker = Worker::new(&workload, &device.info, id, &1.into(), &BufPool::new(0)).unwrap();
         let mut time = SimulatedTime { clock, waits: 0 };
         let start = Nanos(7_000_000_000);
@@ -479,7 +480,7 @@ fn worker_of<S: Sequence<Request = Planned>>(
 ) -> Worker<S, Blocks> {
     let workload =
         Workload { queue_depth: depth, stop: for_time(Duration::from_secs(3600)), ..Workload::default() };
-    let id = WorkerId { worker: 0, workers: 1, seed: 1 };
+    let id = WorkerId::alone(1);
     let content = Blocks::new(&workload, info, id, &1.into()).unwrap();
     Worker::with(sequence, content, &workload, id, &BufPool::new(0))
 }
@@ -592,7 +593,7 @@ fn run_commanded(
     device: &mut Simulated,
     at: &[(Duration, crate::LoadCommand)],
 ) -> Outcome {
-    let id = WorkerId { worker: 0, workers: 1, seed: 1 };
+    let id = WorkerId::alone(1);
     let worker = Worker::new(workload, &device.info, id, &1.into(), &BufPool::new(0)).unwrap();
     let commands = Commands::new();
     let start = device.clock.now();
@@ -715,7 +716,7 @@ fn contents_are_told_of_each_request_once_and_their_time_is_not_the_devices() {
         stop: for_requests(4),
         ..Workload::default()
     };
-    let id = WorkerId { worker: 0, workers: 1, seed: 1 };
+    let id = WorkerId::alone(1);
     let sequence = Synthetic::new(&workload, id.area(&workload, &device.info).unwrap(), id);
     let clock = device.clock.clone();
     let mut slow = Slow { clock, filled: Vec::new(), ended: Vec::new(), flushed: 0 };

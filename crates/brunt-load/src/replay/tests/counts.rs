@@ -77,7 +77,7 @@ fn read_late(late: u64, drain: &str, meanwhile: bool) -> (Outcome, u64, UnsentRe
     give((0..10).map(row).collect());
     let meter = Meter::new(ReplayTiming::Trace, false, vec![0], 1);
     let turns = Turns::new(Stream::new(feed, &load.settings, false, 1, meter), 1, 1);
-    let id = WorkerId { worker: 0, workers: 1, seed: 1 };
+    let id = WorkerId::alone(1);
     let workload = load.engine(&load.survey().unwrap(), &device.info, &RunOrder::alone(1));
     let area = Area { start: 0, len: 1 << 20, align: 512, first: 0 };
     let content = Blocks::over(&workload, &device.info, area, id, &1.into()).unwrap();

@@ -109,9 +109,15 @@ impl Plan {
         let services = start_services(&self.experiment, ground, output)?;
         for name in self.experiment.targets.keys() {
             let (url, role) = serve(&self.experiment, name, &self.hosts, Some(&lab), None)?;
-            let url = services.as_ref().map_or(url.clone(), |services| services.filled(&url));
             roles.extend(role);
-            variables.insert(variable(name), url);
+            let filled =
+                |url: &str| services.as_ref().map_or(url.to_string(), |services| services.filled(url));
+            for (host, target) in self.experiment.as_opened(name) {
+                match host {
+                    None => variables.insert(variable(name), filled(&url)),
+                    Some(host) => variables.insert(variable(&format!("{name}-{host}")), filled(&target.url)),
+                };
+            }
         }
         roles.extend(services.iter().flat_map(Services::roles));
         Ok(Built { lab, roles, variables, _services: services })
