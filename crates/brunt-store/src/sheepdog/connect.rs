@@ -96,12 +96,13 @@ pub fn connect_once(
     Ok(SheepdogConnection { socket: wire.socket, inode, map, retries: 0, trouble: None })
 }
 
-/// Gives a VDI's lock back, over a connection that does nothing else.
+/// Gives the locks of VDIs back, over a connection that does nothing else: more than one where snapshots were taken.
 ///
 /// # Errors
-/// See [`SheepdogConnectError`]; the VDI may still be locked.
-pub fn release(config: &SheepdogConfig, vdi: u32) -> Result<(), SheepdogConnectError> {
-    Wire::connect(config, Instant::now() + RELEASE_TIME)?.release(vdi)
+/// See [`SheepdogConnectError`]; they may still be locked.
+pub fn release(config: &SheepdogConfig, vdis: &[u32]) -> Result<(), SheepdogConnectError> {
+    let mut wire = Wire::connect(config, Instant::now() + RELEASE_TIME)?;
+    vdis.iter().try_for_each(|vdi| wire.release(*vdi))
 }
 
 /// A blocking connection with a deadline.

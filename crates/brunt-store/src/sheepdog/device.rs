@@ -171,7 +171,7 @@ impl Drop for HeldLock {
     fn drop(&mut self) {
         if self.config.lock {
             // There is nobody left to tell; `dog vdi lock list` shows it.
-            let _ = connect::release(&self.config, self.objects.vdi());
+            let _ = connect::release(&self.config, &self.objects.all_vdis());
         }
     }
 }

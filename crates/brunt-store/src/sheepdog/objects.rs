@@ -31,6 +31,8 @@ struct State {
     /// Of each object the VDI that wrote it; 0: nobody, it reads as zeros.
     map: Vec<u32>,
     claimed: BTreeSet<u32>,
+    /// The VDIs that the disk was before, which are snapshots now.
+    former: Vec<u32>,
 }
 
 /// How a write to an object goes.
@@ -65,7 +67,7 @@ impl SheepdogObjects {
     /// When the map has another length than the inode says.
     pub fn new(inode: SheepdogInode, map: Vec<u32>) -> SheepdogObjects {
         assert_eq!(map.len(), inode.objects_count() as usize, "an entry for each object");
-        let state = State { inode, map, claimed: BTreeSet::new() };
+        let state = State { inode, map, claimed: BTreeSet::new(), former: Vec::new() };
         SheepdogObjects {
             state: Mutex::new(state),
             released: AtomicU64::new(0),
@@ -155,8 +157,16 @@ impl SheepdogObjects {
         assert_eq!(map.len(), inode.objects_count() as usize, "an entry for each object");
         let mut state = self.state();
         if state.inode.vdi != inode.vdi {
+            let former = state.inode.vdi;
+            state.former.push(former);
             (state.inode, state.map) = (inode, map);
         }
+    }
+
+    /// The VDIs that the disk was, in order, up to now.
+    pub fn all_vdis(&self) -> Vec<u32> {
+        let state = self.state();
+        state.former.iter().copied().chain([state.inode.vdi]).collect()
     }
 
     /// Objects that the disk has, its own and those of snapshots.
@@ -238,6 +248,7 @@ pub(super) mod tests {
         objects.release(0);
         assert_eq!(objects.reader(0), (0, 8));
         assert_eq!(objects.writer(1, false), (SheepdogWriter::Create { from: 7 }, 8));
+        assert_eq!(objects.all_vdis(), [7, 8]);
     }
 
     #[test]
