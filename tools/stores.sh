@@ -4,7 +4,7 @@
 #
 #   stores.sh --prepare         nothing: the stores are the system's packages
 #   stores.sh --ready           exit 0 when Ceph and GlusterFS can run here
-#   stores.sh [STORE...]        run them: ceph, gluster, cephfs, ganesha; default: ceph gluster
+#   stores.sh [STORE...]        run them: ceph, gluster, cephfs, moosefs, sheepdog, ganesha; default: ceph gluster
 #
 # On two cores with other work beside it, Ceph takes 1:15 and 620 MiB of memory, GlusterFS 2:10 and 230 MiB; what the
 # stores write is in TMPDIR, up to 3 GiB. Exit status 1 where a summary says that something is wrong, 125 where a store
@@ -22,7 +22,9 @@ needs() {
     gluster) echo gluster glusterd glusterfs glusterfsd qemu-storage-daemon ;;
     cephfs) echo ceph ceph-mon ceph-mgr ceph-osd ceph-mds ceph-fuse ;;
     ganesha) echo ganesha.nfsd rpcbind qemu-storage-daemon ;;
-    *) echo "no store '$1': there are ceph, gluster, cephfs and ganesha" >&2; return 2 ;;
+    moosefs) echo mfsmaster mfschunkserver mfsmount mfssetgoal ;;
+    sheepdog) echo sheep dog ;;
+    *) echo "no store '$1': there are ceph, gluster, cephfs, moosefs, sheepdog and ganesha" >&2; return 2 ;;
   esac
 }
 
