@@ -95,6 +95,12 @@ impl Cluster {
         });
     }
 
+    fn wait_for_recovery(&self) {
+        eventually("the recovery", 60, || {
+            !String::from_utf8_lossy(&self.run(1, &["node", "recovery"]).stdout).contains("127.0.0.1:")
+        });
+    }
+
     fn run(&self, at: usize, words: &[&str]) -> std::process::Output {
         let mut command = Command::new(self.programs.join("dog"));
         command.args(&words[..2]).args(["-p", &self.ports[at].to_string()]).args(&words[2..]);
@@ -301,7 +307,10 @@ fn nothing_acknowledged_is_lost_when_sheep_die() {
     }
     assert!(hand.device.health().reconnects >= 1, "{:?}", hand.device.health());
     cluster.wait_for_nodes(1, 3);
-    assert!(cluster.dog(1, &["vdi", "read", "disk"]) == model);
+    cluster.wait_for_recovery();
+    for sheep in [1, 0] {
+        assert!(cluster.dog(sheep, &["vdi", "read", "disk"]) == model, "by dog through sheep {sheep}");
+    }
     check_model(&mut hand, &model);
 }
 
