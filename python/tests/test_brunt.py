@@ -55,6 +55,28 @@ class Folder(unittest.TestCase):
         cls.report = run("analyze", cls.trace)
 
 
+class LakeTest(Folder):
+    def test_a_lake_is_read_like_its_trace(self) -> None:
+        compacted, lake = self.folder / "compacted", self.folder / "lake"
+        shutil.copytree(self.trace, compacted)
+        held = brunt.open_trace(compacted)
+        before = {name: held.table(name).num_rows for name in held.tables()}
+        run("lake", "compact", compacted)
+        # What was opened before stays readable, and is the same.
+        self.assertEqual({name: held.table(name).num_rows for name in before}, before)
+        trace = brunt.open_trace(compacted)
+        self.assertTrue(all("date=" in str(part) for part in trace.parts("operations")))
+        self.assertEqual({name: trace.table(name).num_rows for name in before}, before)
+        self.assertEqual(trace.ledger(), brunt.open_trace(self.trace).ledger())
+        for tap in ("one", "two"):
+            run("lake", "add", lake, self.trace, "--tap", tap)
+        twice = brunt.open_trace(lake)
+        self.assertEqual({name: twice.table(name).num_rows for name in before}, {name: 2 * rows for name, rows in before.items()})
+        self.assertEqual(twice.ledger()["packets"], 2 * trace.ledger()["packets"])
+        ids = twice.table("operations", ["record_id"])["record_id"]
+        self.assertEqual(len(pyarrow.compute.unique(ids)), len(ids))
+
+
 class ResultsTest(Folder):
     def test_runs_are_those_of_the_summary(self) -> None:
         results = brunt.open(self.results)

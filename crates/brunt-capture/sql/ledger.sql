@@ -1,15 +1,70 @@
 -- The loss ledger: what the capture saw, and what it lost.
 --
--- `ledger` of the report: the last row of `statistics`.
-SELECT time_ns, packets, wire_bytes, packets_cut, packets_dropped, packets_not_ip, packets_other_transport,
-       packets_unreadable, packets_tunneled_too_deep, tunnels_vxlan, tunnels_geneve, tunnels_gre, tunnels_erspan_1,
-       tunnels_erspan_2, tunnels_erspan_3, tunnels_ip_in_ip, tunnels_mpls, tunnels_pppoe, fragments,
-       fragmented_packets_lost, connections, connections_evicted, segments_reordered, bytes_retransmitted, holes,
-       hole_bytes, gaps_no_room, gap_bytes_no_room, stream_jumps, slow_mode_entries, slow_mode_bytes, bytes_unclaimed,
-       records_damaged, records_lost, records_oversized, calls, calls_repeated, calls_answered, calls_timed_out,
-       calls_evicted, calls_aborted, calls_open_at_end, calls_open, replies, replies_unmatched, bodies_malformed,
-       data_bytes, data_bytes_missing, blocks_summed, trace_rows_lost, trace_parts_deleted, trace_rows_deleted,
-       trace_bytes_deleted, pcap_packets_lost, compounds_unparsed, attributes_unparsed, replies_alone,
-       iscsi_pdus_rejected, iscsi_data_without_task
-FROM statistics
-ORDER BY time_ns DESC, packets DESC, calls DESC, calls_open_at_end DESC, trace_rows_lost DESC LIMIT 1
+-- `ledger` of the report: the last row of `statistics`. In a lake each tap has a last row; this is their sum.
+WITH ranked AS (
+  SELECT *, row_number() OVER (
+    PARTITION BY coalesce(tap, 0)
+    ORDER BY time_ns DESC, packets DESC, calls DESC, calls_open_at_end DESC, trace_rows_lost DESC
+  ) AS latest
+  FROM statistics
+)
+SELECT max(time_ns) AS time_ns,
+       cast(sum(packets) AS BIGINT) AS packets,
+       cast(sum(wire_bytes) AS BIGINT) AS wire_bytes,
+       cast(sum(packets_cut) AS BIGINT) AS packets_cut,
+       cast(sum(packets_dropped) AS BIGINT) AS packets_dropped,
+       cast(sum(packets_not_ip) AS BIGINT) AS packets_not_ip,
+       cast(sum(packets_other_transport) AS BIGINT) AS packets_other_transport,
+       cast(sum(packets_unreadable) AS BIGINT) AS packets_unreadable,
+       cast(sum(packets_tunneled_too_deep) AS BIGINT) AS packets_tunneled_too_deep,
+       cast(sum(tunnels_vxlan) AS BIGINT) AS tunnels_vxlan,
+       cast(sum(tunnels_geneve) AS BIGINT) AS tunnels_geneve,
+       cast(sum(tunnels_gre) AS BIGINT) AS tunnels_gre,
+       cast(sum(tunnels_erspan_1) AS BIGINT) AS tunnels_erspan_1,
+       cast(sum(tunnels_erspan_2) AS BIGINT) AS tunnels_erspan_2,
+       cast(sum(tunnels_erspan_3) AS BIGINT) AS tunnels_erspan_3,
+       cast(sum(tunnels_ip_in_ip) AS BIGINT) AS tunnels_ip_in_ip,
+       cast(sum(tunnels_mpls) AS BIGINT) AS tunnels_mpls,
+       cast(sum(tunnels_pppoe) AS BIGINT) AS tunnels_pppoe,
+       cast(sum(fragments) AS BIGINT) AS fragments,
+       cast(sum(fragmented_packets_lost) AS BIGINT) AS fragmented_packets_lost,
+       cast(sum(connections) AS BIGINT) AS connections,
+       cast(sum(connections_evicted) AS BIGINT) AS connections_evicted,
+       cast(sum(segments_reordered) AS BIGINT) AS segments_reordered,
+       cast(sum(bytes_retransmitted) AS BIGINT) AS bytes_retransmitted,
+       cast(sum(holes) AS BIGINT) AS holes,
+       cast(sum(hole_bytes) AS BIGINT) AS hole_bytes,
+       cast(sum(gaps_no_room) AS BIGINT) AS gaps_no_room,
+       cast(sum(gap_bytes_no_room) AS BIGINT) AS gap_bytes_no_room,
+       cast(sum(stream_jumps) AS BIGINT) AS stream_jumps,
+       cast(sum(slow_mode_entries) AS BIGINT) AS slow_mode_entries,
+       cast(sum(slow_mode_bytes) AS BIGINT) AS slow_mode_bytes,
+       cast(sum(bytes_unclaimed) AS BIGINT) AS bytes_unclaimed,
+       cast(sum(records_damaged) AS BIGINT) AS records_damaged,
+       cast(sum(records_lost) AS BIGINT) AS records_lost,
+       cast(sum(records_oversized) AS BIGINT) AS records_oversized,
+       cast(sum(calls) AS BIGINT) AS calls,
+       cast(sum(calls_repeated) AS BIGINT) AS calls_repeated,
+       cast(sum(calls_answered) AS BIGINT) AS calls_answered,
+       cast(sum(calls_timed_out) AS BIGINT) AS calls_timed_out,
+       cast(sum(calls_evicted) AS BIGINT) AS calls_evicted,
+       cast(sum(calls_aborted) AS BIGINT) AS calls_aborted,
+       cast(sum(calls_open_at_end) AS BIGINT) AS calls_open_at_end,
+       cast(sum(calls_open) AS BIGINT) AS calls_open,
+       cast(sum(replies) AS BIGINT) AS replies,
+       cast(sum(replies_unmatched) AS BIGINT) AS replies_unmatched,
+       cast(sum(bodies_malformed) AS BIGINT) AS bodies_malformed,
+       cast(sum(data_bytes) AS BIGINT) AS data_bytes,
+       cast(sum(data_bytes_missing) AS BIGINT) AS data_bytes_missing,
+       cast(sum(blocks_summed) AS BIGINT) AS blocks_summed,
+       cast(sum(trace_rows_lost) AS BIGINT) AS trace_rows_lost,
+       cast(sum(trace_parts_deleted) AS BIGINT) AS trace_parts_deleted,
+       cast(sum(trace_rows_deleted) AS BIGINT) AS trace_rows_deleted,
+       cast(sum(trace_bytes_deleted) AS BIGINT) AS trace_bytes_deleted,
+       cast(sum(pcap_packets_lost) AS BIGINT) AS pcap_packets_lost,
+       cast(sum(compounds_unparsed) AS BIGINT) AS compounds_unparsed,
+       cast(sum(attributes_unparsed) AS BIGINT) AS attributes_unparsed,
+       cast(sum(replies_alone) AS BIGINT) AS replies_alone,
+       cast(sum(iscsi_pdus_rejected) AS BIGINT) AS iscsi_pdus_rejected,
+       cast(sum(iscsi_data_without_task) AS BIGINT) AS iscsi_data_without_task
+FROM ranked WHERE latest = 1 HAVING count(*) > 0

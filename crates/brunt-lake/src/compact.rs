@@ -65,7 +65,11 @@ impl LakeLayout {
             Placing::Time(column) | Placing::Second(column) | Placing::Id(column) => Some(column),
             Placing::Nowhere => None,
         };
-        placing.into_iter().chain(self.order).chain(self.blooms.iter().copied()).chain(self.ids.iter().copied())
+        placing
+            .into_iter()
+            .chain(self.order)
+            .chain(self.blooms.iter().copied())
+            .chain(self.ids.iter().copied())
     }
 }
 
@@ -241,7 +245,8 @@ impl Compaction {
         for (part, series, number) in parts {
             let tap = &mut draft.taps[from.tap];
             let of_table = tap.absorbed.entry(layout.table.name.to_string()).or_default();
-            let absorbed = of_table.entry(*series).or_insert(crate::catalog::Absorbed { first: *number, next: 0 });
+            let absorbed =
+                of_table.entry(*series).or_insert(crate::catalog::Absorbed { first: *number, next: 0 });
             absorbed.next = number + 1;
             let read = read_all(&part.path, &mut rows, &mut texts);
             match read {
@@ -480,7 +485,8 @@ impl Compaction {
         let left_out = newest.own().map_or(&[][..], |tap| &tap.left_out);
         for part in captured_parts(&self.root, name)? {
             let Some((series, number)) = part.captured else { continue };
-            let below = part.path.strip_prefix(&self.root).unwrap_or(&part.path).to_string_lossy().into_owned();
+            let below =
+                part.path.strip_prefix(&self.root).unwrap_or(&part.path).to_string_lossy().into_owned();
             if !newest.has_absorbed(name, series, number) || left_out.contains(&below) {
                 continue;
             }

@@ -112,8 +112,7 @@ pub fn sound_parts(snapshot: &Snapshot, table: &'static Table) -> Result<SoundPa
                 sound.files.push(file.path);
                 let there = part.file.metadata().file_metadata().schema_descr();
                 for (missing, column) in missing.iter_mut().zip(table.columns) {
-                    *missing +=
-                        usize::from(!there.columns().iter().any(|found| found.name() == column.name));
+                    *missing += usize::from(!there.columns().iter().any(|found| found.name() == column.name));
                 }
             }
             Err(error) if error.is_of_one_part() => sound.damaged.push(error),

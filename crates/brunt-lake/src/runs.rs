@@ -151,7 +151,9 @@ impl OrderedReader {
             self.open_due()?;
             // The run with the lowest id, and how far it goes before another one's turn.
             let id_at = |run: &OpenRun| run.rows.ints(self.id)[run.at];
-            let Some(first) = (0..self.open.len()).min_by_key(|index| id_at(&self.open[*index])) else { break };
+            let Some(first) = (0..self.open.len()).min_by_key(|index| id_at(&self.open[*index])) else {
+                break;
+            };
             let others = self.open.iter().enumerate().filter(|(index, _)| *index != first);
             let bound = others
                 .map(|(index, run)| (id_at(run), index > first))

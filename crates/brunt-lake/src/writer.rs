@@ -18,9 +18,9 @@ use std::time::Duration;
 use brunt_core::Nanos;
 
 use crate::batch::Batch;
+use crate::catalog::Catalog;
 use crate::encode::{Buffers, Encoder};
 use crate::error::LakeError;
-use crate::catalog::Catalog;
 use crate::reader::{OPEN_SUFFIX, PartFile, captured_parts};
 use crate::snapshot::Snapshot;
 use crate::table::Table;

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from pyarrow.dataset import field
 
+from ._errors import BruntError, NotBrunt, VersionError
 from ._latencies import Latencies, merged
 from ._results import Results
-from ._tables import BruntError, NoSuchTable, NotBrunt, VersionError
+from ._tables import NoSuchTable
 from ._trace import Trace
 
 __all__ = [

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ._tables import NotBrunt, Tables, VersionError
+from ._errors import NotBrunt, VersionError
+from ._tables import Tables
 
 FORMAT = 2
 

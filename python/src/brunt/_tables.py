@@ -10,19 +10,10 @@ from typing import Any
 import pyarrow
 import pyarrow.dataset
 
+from ._catalog import Catalog
+from ._errors import BruntError
+
 _PART = re.compile(r"part-(?:(\d+)-)?(\d+)\.parquet")
-
-
-class BruntError(Exception):
-    """What this package raises."""
-
-
-class NotBrunt(BruntError):
-    """There is nothing of Brunt in the folder."""
-
-
-class VersionError(BruntError):
-    """Another version of Brunt wrote it."""
 
 
 class NoSuchTable(BruntError, KeyError):
@@ -37,6 +28,7 @@ class Tables:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
+        self._catalog = Catalog(folder)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"
@@ -44,14 +36,19 @@ class Tables:
     def tables(self) -> list[str]:
         """Names of the tables that have parts."""
         folders = (entry for entry in self.path.iterdir() if entry.is_dir())
-        return sorted(folder.name for folder in folders if _parts(folder))
+        return sorted(folder.name for folder in folders if self._parts(folder.name))
 
     def parts(self, name: str) -> list[Path]:
-        """The complete parts of a table, by series and then oldest first."""
-        parts = _parts(self.path / name)
+        """The live parts of a table: those of a lake by their time, then captured ones by series and oldest first."""
+        parts = self._parts(name)
         if not parts:
             raise NoSuchTable(f"{self.path} has no table {name!r}; it has {', '.join(self.tables())}")
         return parts
+
+    def _parts(self, name: str) -> list[Path]:
+        captured = [part for series, number, part in _captured(self.path / name)
+                    if not self._catalog.has_absorbed(name, series, number, part)]
+        return self._catalog.parts(name) + captured
 
     def dataset(self, name: str) -> Any:
         """A table as a pyarrow Dataset, of which nothing is read yet."""
@@ -63,10 +60,10 @@ class Tables:
         return self.dataset(name).to_table(columns=names, filter=condition)
 
 
-def _parts(folder: Path) -> list[Path]:
+def _captured(folder: Path) -> list[tuple[int, int, Path]]:
     found = []
     if folder.is_dir():
         for entry in folder.iterdir():
             if match := _PART.fullmatch(entry.name):
                 found.append((int(match[1] or 0), int(match[2]), entry))
-    return [entry for _, _, entry in sorted(found)]
+    return sorted(found)

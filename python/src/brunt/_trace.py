@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow.dataset
 
 from ._latencies import Latencies
-from ._tables import NotBrunt, Tables, VersionError
+from ._errors import NotBrunt, VersionError
+from ._tables import Tables
 
 VERSION = 4
 
@@ -50,11 +51,16 @@ class Trace(Tables):
         return self.table("flows")
 
     def ledger(self) -> dict[str, int]:
-        """What was seen and what was lost: the last row of the table statistics."""
+        """What was seen and what was lost: the last row of the table statistics; in a lake, the sum of its taps'."""
         rows = self.table("statistics").to_pylist()
         order = ("time", "packets", "calls", "calls_open_at_end", "trace_rows_lost")
-        last = max(rows, key=lambda row: tuple(row[name] for name in order))
-        return {name: value for name, value in last.items() if name != "time"}
+        last: dict[int, dict[str, Any]] = {}
+        for row in rows:
+            tap = row.pop("tap", None) or 0
+            if tap not in last or tuple(row[name] for name in order) >= tuple(last[tap][name] for name in order):
+                last[tap] = row
+        names = [name for name in rows[0] if name != "time"] if rows else []
+        return {name: sum(row[name] for row in last.values()) for name in names}
 
     def latencies(
         self,

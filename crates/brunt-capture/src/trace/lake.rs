@@ -331,7 +331,8 @@ fn pipelines_of(folder: &Path) -> Result<u32, LakeError> {
     let mut pipelines = 0;
     for table in tables::all() {
         let parts = reader::captured_parts(folder, table.name)?;
-        let series = parts.into_iter().filter_map(|part| part.captured).map(|(series, _)| u32::from(series) + 1);
+        let series =
+            parts.into_iter().filter_map(|part| part.captured).map(|(series, _)| u32::from(series) + 1);
         pipelines = series.fold(pipelines, u32::max);
     }
     Ok(pipelines)
@@ -363,11 +364,9 @@ fn choose_grain(trace: &Path, part_bytes: u64) -> Result<Grain, LakeError> {
 
 fn finish(mut compaction: Compaction, done: Result<bool, GatherError>) -> Result<Gathered, GatherError> {
     match done {
-        Ok(is_running) => Ok(Gathered {
-            counts: compaction.counts(),
-            is_running,
-            damaged: compaction.into_damaged(),
-        }),
+        Ok(is_running) => {
+            Ok(Gathered { counts: compaction.counts(), is_running, damaged: compaction.into_damaged() })
+        }
         Err(error) => {
             // What is half written takes room that others need. The error says more than another one here.
             let _ = compaction.sweep();
@@ -393,7 +392,8 @@ mod tests {
         assert_eq!(layouts.len(), tables::all().len());
         for layout in &layouts {
             let table = layout.table;
-            for column in layout.ids.iter().chain(&layout.blooms).chain(&layout.order).chain(&layout.pipeline) {
+            for column in layout.ids.iter().chain(&layout.blooms).chain(&layout.order).chain(&layout.pipeline)
+            {
                 table.index_of(column);
             }
             // Whatever is called an id, or refers to one by its documentation, is renumbered.

@@ -26,7 +26,10 @@ pub const TAPS: Table = Table {
     name: "taps",
     doc: "One row for each capture that was added to a lake; a trace as it was captured does not have this table.",
     columns: &[
-        Column::int("tap", "Its number: that of its first pipeline, as in the upper bits of `record_id` and `flow`."),
+        Column::int(
+            "tap",
+            "Its number: that of its first pipeline, as in the upper bits of `record_id` and `flow`.",
+        ),
         Column::text("name", "What the user calls it; empty for the capture into the lake's own folder."),
         Column::int("pipelines", "How many pipelines it has; their numbers follow each other."),
     ],

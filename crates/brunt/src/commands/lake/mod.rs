@@ -3,7 +3,6 @@
 mod add;
 mod compact;
 
-
 use brunt_capture::trace::ReplayError;
 use brunt_capture::trace::lake::{GatherError, GatherOptions, Gathered};
 use brunt_core::quantity::{Size, Span};
