@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LakeError;
-use crate::place::{Grain, Timeline};
+use crate::place::{Grain, IdTimeline};
 
 /// Of the files; a newer one is refused.
 pub const CATALOG_FORMAT: u32 = 1;
@@ -47,16 +47,16 @@ pub struct Catalog {
     /// How finely tables are divided by time; the same for all versions.
     pub grain: Grain,
     /// The traces that are in it.
-    pub taps: Vec<Tap>,
+    pub taps: Vec<LakeTap>,
     /// Parts of tables, by the tables' names.
     pub parts: BTreeMap<String, Vec<LakePart>>,
     /// Times of ids, for the parts that are still to come.
-    pub timeline: Timeline,
+    pub timeline: IdTimeline,
 }
 
 /// A trace that is in a lake, whole or up to now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tap {
+pub struct LakeTap {
     /// What the user calls it. Empty: the trace that is captured into the lake's own folder.
     pub name: String,
     /// The trace's own name.
@@ -98,7 +98,7 @@ pub struct LakePart {
     pub extremes: BTreeMap<String, (i64, i64)>,
 }
 
-impl Tap {
+impl LakeTap {
     /// What was taken in of a table's parts of a pipeline.
     pub fn absorbed(&self, table: &str, series: u16) -> Option<Absorbed> {
         self.absorbed.get(table).and_then(|of_series| of_series.get(&series)).copied()
@@ -122,12 +122,12 @@ impl Catalog {
             grain,
             taps: Vec::new(),
             parts: BTreeMap::new(),
-            timeline: Timeline::default(),
+            timeline: IdTimeline::default(),
         }
     }
 
     /// The tap that is the lake's own folder.
-    pub fn own(&self) -> Option<&Tap> {
+    pub fn own(&self) -> Option<&LakeTap> {
         self.taps.iter().find(|tap| tap.name.is_empty())
     }
 

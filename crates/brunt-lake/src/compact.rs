@@ -22,13 +22,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parquet::file::reader::FileReader;
 
 use crate::batch::Batch;
-use crate::catalog::{CATALOG_FOLDER, CATALOG_FORMAT, Catalog, LakePart, Tap, version_path, versions};
+use crate::catalog::{CATALOG_FOLDER, CATALOG_FORMAT, Catalog, LakePart, LakeTap, version_path, versions};
 use crate::error::LakeError;
 use crate::lock;
 use crate::part_writer::int_extremes;
 use crate::place::{Grain, Hour, NUMBER_BITS, Placing, pipeline_of};
-use crate::reader::{OPEN_SUFFIX, Part, PartFile, captured_parts};
-use crate::snapshot::Snapshot;
+use crate::reader::{OPEN_SUFFIX, PartFile, PartReader, captured_parts};
+use crate::snapshot::LakeSnapshot;
 use crate::spread::{Spread, SpreadTo};
 use crate::table::Table;
 
@@ -176,7 +176,7 @@ impl Compaction {
     }
 
     /// Its taps, to be added to or marked.
-    pub fn taps_mut(&mut self) -> &mut Vec<Tap> {
+    pub fn taps_mut(&mut self) -> &mut Vec<LakeTap> {
         &mut self.draft.taps
     }
 
@@ -283,7 +283,7 @@ impl Compaction {
     pub fn take_in_lake(
         &mut self,
         layout: &LakeLayout,
-        source: &Snapshot,
+        source: &LakeSnapshot,
         tap: usize,
     ) -> Result<(), LakeError> {
         let first_pipeline = self.draft.taps[tap].first_pipeline;
@@ -292,7 +292,7 @@ impl Compaction {
         let (mut rows, mut texts) = (Batch::new(layout.table), Vec::new());
         let parts = source.parts(layout.table)?.into_iter().filter(|part| part.captured.is_none());
         for part in parts {
-            let mut open = Part::open(part.path.clone(), layout.table)?;
+            let mut open = PartReader::open(part.path.clone(), layout.table)?;
             for group in 0..open.file.num_row_groups() {
                 open.read_group(group, &mut rows, &mut texts)?;
                 number_rows(layout, &mut rows, first_pipeline);
@@ -359,7 +359,7 @@ impl Compaction {
     ) -> Result<Vec<LakePart>, LakeError> {
         let mut groups = Vec::new();
         for (index, part) in parts.iter().enumerate() {
-            let open = Part::open(self.root.join(&part.path), layout.table)?;
+            let open = PartReader::open(self.root.join(&part.path), layout.table)?;
             let by = layout.order.map(|order| layout.table.index_of(order));
             for (group, about) in open.file.metadata().row_groups().iter().enumerate() {
                 let extremes = by.and_then(|by| int_extremes(about.column(by).statistics()?));
@@ -372,7 +372,7 @@ impl Compaction {
         let mut spread = Spread::new(to, layout, &mut self.number);
         let (mut rows, mut texts) = (Batch::new(layout.table), Vec::new());
         for (_, index, group) in groups {
-            let mut open = Part::open(self.root.join(&parts[index].path), layout.table)?;
+            let mut open = PartReader::open(self.root.join(&parts[index].path), layout.table)?;
             open.read_group(group, &mut rows, &mut texts)?;
             spread.push_to(hour, &rows, layout.pipeline_of(&rows).unwrap_or(0))?;
         }
@@ -570,7 +570,7 @@ fn read_all(
     texts: &mut Vec<parquet::data_type::ByteArray>,
 ) -> Result<(), LakeError> {
     rows.clear();
-    let mut part = Part::open(path.to_path_buf(), rows.table())?;
+    let mut part = PartReader::open(path.to_path_buf(), rows.table())?;
     let mut group_rows = Batch::new(rows.table());
     for group in 0..part.file.num_row_groups() {
         part.read_group(group, &mut group_rows, texts)?;

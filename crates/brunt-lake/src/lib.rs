@@ -13,7 +13,7 @@
 //! ```
 //!
 //! [`Compaction`] gathers such parts into a lake: fewer, larger ones by time, which a [`Catalog`] lists. Readers see either
-//! through a [`Snapshot`].
+//! through a [`LakeSnapshot`].
 //!
 //! The rule: whatever has a part's name is a complete Parquet file. A process that is killed leaves
 //! every part readable without repair, and loses at most the rows of one row group.
@@ -41,14 +41,14 @@ pub mod words;
 pub mod writer;
 
 pub use batch::{Batch, Row};
-pub use catalog::{Catalog, LakePart, Tap};
+pub use catalog::{Catalog, LakePart, LakeTap};
 pub use compact::{Compaction, LakeLayout};
 pub use error::LakeError;
-pub use lock::{Writer, WriterLock};
+pub use lock::{WriterLock, WriterState};
 pub use reader::{TableReader, read_table};
-pub use runs::{OrderedReader, Runs};
+pub use runs::{OrderedReader, OrderedRuns};
 pub use sizes::{TableSizes, table_sizes};
-pub use snapshot::Snapshot;
+pub use snapshot::LakeSnapshot;
 pub use table::{Coding, Column, ColumnKind, Table, columns};
 pub use words::{WordRow, WordRows, Words, text_at};
 pub use writer::{ClosedPart, TableWriter, Workspace, WriterOptions, Written};

@@ -71,23 +71,23 @@ impl WriterLock {
 
 /// What is known of the writer of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Writer {
+pub struct WriterState {
     /// Whether it is at work.
     pub is_running: bool,
     /// The trace's name; none if it was written before traces had one.
     pub trace_name: Option<String>,
 }
 
-impl Writer {
+impl WriterState {
     /// Of the trace in `root`.
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub fn of(root: &Path) -> Result<Writer, LakeError> {
+    pub fn of(root: &Path) -> Result<WriterState, LakeError> {
         let path = root.join(WRITER_FILE);
         let mut file = match File::open(&path) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Writer::default()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(WriterState::default()),
             Err(error) => return Err(LakeError::io(&path)(error)),
         };
         let is_running = match file.try_lock_shared() {
@@ -98,7 +98,7 @@ impl Writer {
         let mut name = String::new();
         file.read_to_string(&mut name).map_err(LakeError::io(&path))?;
         let name = name.trim();
-        Ok(Writer { is_running, trace_name: (!name.is_empty()).then(|| name.to_string()) })
+        Ok(WriterState { is_running, trace_name: (!name.is_empty()).then(|| name.to_string()) })
     }
 }
 
@@ -110,14 +110,14 @@ mod tests {
     #[test]
     fn one_writer() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Writer::of(folder.path()).unwrap(), Writer::default());
+        assert_eq!(WriterState::of(folder.path()).unwrap(), WriterState::default());
         let mut lock = WriterLock::take(folder.path()).unwrap();
         assert!(matches!(WriterLock::take(folder.path()), Err(LakeError::Taken { .. })));
         lock.name_trace().unwrap();
-        let during = Writer::of(folder.path()).unwrap();
+        let during = WriterState::of(folder.path()).unwrap();
         assert!(during.is_running && during.trace_name.as_ref().is_some_and(|name| name.len() == 32));
         drop(lock);
-        let after = Writer::of(folder.path()).unwrap();
-        assert_eq!(after, Writer { is_running: false, ..during });
+        let after = WriterState::of(folder.path()).unwrap();
+        assert_eq!(after, WriterState { is_running: false, ..during });
     }
 }

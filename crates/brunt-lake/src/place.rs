@@ -1,7 +1,7 @@
 //! Where in a lake a row belongs: the hour or the day of its time, as folders `date=2026-11-25/hour=16`, which every
 //! engine takes for columns. Pure; [`crate::compact`] asks.
 //!
-//! Rows that have no time but the id of something that has one are placed by [`Timeline`]: ids are given in the order of
+//! Rows that have no time but the id of something that has one are placed by [`IdTimeline`]: ids are given in the order of
 //! time, so an hour is a range of them.
 //!
 //! The rule: a row's place is where to look for it first, never what it means. No reader leaves a row out because of its
@@ -105,12 +105,12 @@ fn date(day: i64) -> [i64; 3] {
 /// Which ids were given in which hour, by each that gives some.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Timeline {
+pub struct IdTimeline {
     /// For each giver, the lowest id of each hour.
     first_ids: BTreeMap<u16, BTreeMap<i64, i64>>,
 }
 
-impl Timeline {
+impl IdTimeline {
     /// Takes in that an id was given at this time.
     pub fn note(&mut self, id: i64, time_ns: i64) {
         let hours = self.first_ids.entry(pipeline_of(id)).or_default();
@@ -159,7 +159,7 @@ mod tests {
     /// An id is in the hour in which its giver had come to it; others' ids do not matter.
     #[test]
     fn ids_have_hours() {
-        let mut line = Timeline::default();
+        let mut line = IdTimeline::default();
         let other = 3 << NUMBER_BITS;
         for (id, hour) in [(10, 5), (12, 5), (19, 6), (20, 6), (18, 6), (40, 9), (other, 7)] {
             line.note(id, hour * NANOS_OF_HOUR + 1);

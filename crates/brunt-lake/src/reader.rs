@@ -18,7 +18,7 @@ use crate::batch::Batch;
 use crate::cells::{Cells, Values};
 use crate::encode::{TABLE_KEY, physical};
 use crate::error::LakeError;
-use crate::snapshot::Snapshot;
+use crate::snapshot::LakeSnapshot;
 use crate::sums::Sums;
 use crate::table::Table;
 
@@ -78,12 +78,12 @@ pub fn captured_parts(root: &Path, table: &str) -> Result<Vec<PartFile>, LakeErr
     Ok(parts)
 }
 
-/// The complete parts of a table in `root` ([`Snapshot::parts`]); none when there is no such table.
+/// The complete parts of a table in `root` ([`LakeSnapshot::parts`]); none when there is no such table.
 ///
 /// # Errors
 /// The folder cannot be read.
 pub fn parts(root: &Path, table: &Table) -> Result<Vec<PartFile>, LakeError> {
-    Snapshot::open(root)?.parts(table)
+    LakeSnapshot::open(root)?.parts(table)
 }
 
 /// Parts that other programs can read as this one does.
@@ -103,11 +103,11 @@ pub struct SoundParts {
 ///
 /// # Errors
 /// The folder or a part cannot be read, or a part is not one of this table.
-pub fn sound_parts(snapshot: &Snapshot, table: &'static Table) -> Result<SoundParts, LakeError> {
+pub fn sound_parts(snapshot: &LakeSnapshot, table: &'static Table) -> Result<SoundParts, LakeError> {
     let mut sound = SoundParts::default();
     let mut missing = vec![0; table.columns.len()];
     for file in snapshot.parts(table)? {
-        match Part::open(file.path.clone(), table) {
+        match PartReader::open(file.path.clone(), table) {
             Ok(part) => {
                 sound.files.push(file.path);
                 let there = part.file.metadata().file_metadata().schema_descr();
@@ -149,17 +149,17 @@ pub fn read_table(
 /// A table on its way from disk.
 pub struct TableReader {
     /// Keeps the parts where they are.
-    _snapshot: Option<Snapshot>,
+    _snapshot: Option<LakeSnapshot>,
     table: &'static Table,
     parts: VecDeque<PathBuf>,
-    part: Option<Part>,
+    part: Option<PartReader>,
     batch: Batch,
     texts: Vec<ByteArray>,
     damaged: Vec<LakeError>,
 }
 
 /// A part that is being read.
-pub(crate) struct Part {
+pub(crate) struct PartReader {
     path: PathBuf,
     pub file: SerializedFileReader<File>,
     /// The same file, and its checksums if it has some.
@@ -177,14 +177,14 @@ impl TableReader {
     /// # Errors
     /// The folder cannot be read.
     pub fn open(root: &Path, table: &'static Table) -> Result<TableReader, LakeError> {
-        TableReader::of(&Snapshot::open(root)?, table)
+        TableReader::of(&LakeSnapshot::open(root)?, table)
     }
 
     /// The same in a snapshot, which is kept until the end.
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub fn of(snapshot: &Snapshot, table: &'static Table) -> Result<TableReader, LakeError> {
+    pub fn of(snapshot: &LakeSnapshot, table: &'static Table) -> Result<TableReader, LakeError> {
         let parts = snapshot.parts(table)?.into_iter().map(|part| part.path).collect();
         let batch = Batch::new(table);
         let _snapshot = Some(snapshot.clone());
@@ -227,7 +227,7 @@ impl TableReader {
     fn step(&mut self) -> Result<bool, LakeError> {
         let Some(part) = &mut self.part else {
             let Some(path) = self.parts.pop_front() else { return Ok(false) };
-            self.part = Some(Part::open(path, self.table)?);
+            self.part = Some(PartReader::open(path, self.table)?);
             return Ok(false);
         };
         if part.left == 0 {
@@ -241,8 +241,8 @@ impl TableReader {
     }
 }
 
-impl Part {
-    pub fn open(path: PathBuf, table: &'static Table) -> Result<Part, LakeError> {
+impl PartReader {
+    pub fn open(path: PathBuf, table: &'static Table) -> Result<PartReader, LakeError> {
         let bytes = File::open(&path).map_err(LakeError::io(&path))?;
         let sums = Sums::read(&bytes).map_err(LakeError::io(&path))?;
         let sums = sums.transpose().map_err(|changed| damaged(&path, changed))?;
@@ -269,7 +269,7 @@ impl Part {
                 return Err(malformed(&path, table, what));
             }
         }
-        Ok(Part { path, file, bytes, sums, group: 0, columns: Vec::new(), left: 0 })
+        Ok(PartReader { path, file, bytes, sums, group: 0, columns: Vec::new(), left: 0 })
     }
 
     /// Goes on to the next group of rows; `false` after the last one.

@@ -16,8 +16,8 @@ use crate::batch::Batch;
 use crate::error::LakeError;
 use crate::part_writer::int_extremes;
 use crate::place::NUMBER_BITS;
-use crate::reader::{BATCH_ROWS_MAX, Part};
-use crate::snapshot::Snapshot;
+use crate::reader::{BATCH_ROWS_MAX, PartReader};
+use crate::snapshot::LakeSnapshot;
 use crate::table::Table;
 
 /// A group of rows, by its least and its greatest id.
@@ -30,20 +30,24 @@ struct Run {
 }
 
 /// The groups of all live parts of a table.
-pub struct Runs {
-    snapshot: Snapshot,
+pub struct OrderedRuns {
+    snapshot: LakeSnapshot,
     table: &'static Table,
     id: &'static str,
     runs: Vec<Run>,
     damaged: Vec<LakeError>,
 }
 
-impl Runs {
+impl OrderedRuns {
     /// Those of a table, by a column of ids that is never null. Footers are read.
     ///
     /// # Errors
     /// The folder or a part cannot be read, or a part is not one of this table.
-    pub fn list(snapshot: &Snapshot, table: &'static Table, id: &'static str) -> Result<Runs, LakeError> {
+    pub fn list(
+        snapshot: &LakeSnapshot,
+        table: &'static Table,
+        id: &'static str,
+    ) -> Result<OrderedRuns, LakeError> {
         let (mut runs, mut damaged) = (Vec::new(), Vec::new());
         for part in snapshot.parts(table)? {
             match runs_of(part.path, table, id) {
@@ -53,7 +57,7 @@ impl Runs {
             }
         }
         runs.sort_by_key(|run| run.min);
-        Ok(Runs { snapshot: snapshot.clone(), table, id, runs, damaged })
+        Ok(OrderedRuns { snapshot: snapshot.clone(), table, id, runs, damaged })
     }
 
     /// Parts that are damaged and left out.
@@ -80,7 +84,7 @@ impl Runs {
 }
 
 fn runs_of(path: PathBuf, table: &'static Table, id: &str) -> Result<Vec<Run>, LakeError> {
-    let part = Part::open(path.clone(), table)?;
+    let part = PartReader::open(path.clone(), table)?;
     let metadata = part.file.metadata();
     let schema = metadata.file_metadata().schema_descr();
     let index = schema.columns().iter().position(|found| found.name() == id);
@@ -97,20 +101,20 @@ fn runs_of(path: PathBuf, table: &'static Table, id: &str) -> Result<Vec<Run>, L
 /// The least and the greatest integer in a column of a table, as far as footers say; none if it has no rows.
 ///
 /// # Errors
-/// As [`Runs::list`]; damaged parts are passed over.
+/// As [`OrderedRuns::list`]; damaged parts are passed over.
 pub fn extremes(
-    snapshot: &Snapshot,
+    snapshot: &LakeSnapshot,
     table: &'static Table,
     column: &'static str,
 ) -> Result<Option<(i64, i64)>, LakeError> {
-    let runs = Runs::list(snapshot, table, column)?.runs.into_iter();
+    let runs = OrderedRuns::list(snapshot, table, column)?.runs.into_iter();
     let said = runs.map(|run| (run.min, run.max)).filter(|range| *range != (i64::MIN, i64::MAX));
     Ok(said.reduce(|(min, max), (least, most)| (min.min(least), max.max(most))))
 }
 
 /// Rows of one pipeline in the order of their ids.
 pub struct OrderedReader {
-    _snapshot: Snapshot,
+    _snapshot: LakeSnapshot,
     id: &'static str,
     /// The first and the last that are the pipeline's.
     ids: (i64, i64),
@@ -189,7 +193,7 @@ impl OrderedReader {
             }
             let Some(run) = self.pending.pop_front() else { return Ok(()) };
             let mut rows = Batch::new(self.batch.table());
-            let read = Part::open(run.path, rows.table())
+            let read = PartReader::open(run.path, rows.table())
                 .and_then(|mut part| part.read_group(run.group, &mut rows, &mut self.texts));
             match read {
                 Ok(()) => {}

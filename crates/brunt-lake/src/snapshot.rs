@@ -21,19 +21,19 @@ use crate::table::Table;
 
 /// A version of a lake, or a folder of tables that is none.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct LakeSnapshot {
     root: PathBuf,
     catalog: Option<Arc<Catalog>>,
     /// What holds it.
     _lock: Option<Arc<File>>,
 }
 
-impl Snapshot {
+impl LakeSnapshot {
     /// What is there now.
     ///
     /// # Errors
     /// The folder cannot be read, or a newer program wrote its catalog.
-    pub fn open(root: &Path) -> Result<Snapshot, LakeError> {
+    pub fn open(root: &Path) -> Result<LakeSnapshot, LakeError> {
         loop {
             let newest = versions(root)?.last().copied();
             let path = newest.map_or_else(|| root.to_path_buf(), |version| version_path(root, version));
@@ -52,7 +52,7 @@ impl Snapshot {
                 continue;
             }
             let catalog = newest.map(|_| Catalog::read(&path)).transpose()?.map(Arc::new);
-            return Ok(Snapshot { root: root.to_path_buf(), catalog, _lock: lock.map(Arc::new) });
+            return Ok(LakeSnapshot { root: root.to_path_buf(), catalog, _lock: lock.map(Arc::new) });
         }
     }
 

@@ -11,7 +11,7 @@ use crate::catalog::LakePart;
 use crate::compact::LakeLayout;
 use crate::error::LakeError;
 use crate::part_writer::PartWriter;
-use crate::place::{Grain, Hour, Placing, Timeline, hour_of, hour_of_second};
+use crate::place::{Grain, Hour, IdTimeline, Placing, hour_of, hour_of_second};
 use crate::reader::OPEN_SUFFIX;
 
 /// Rows of a group: what an engine decides about at a time, and what is sorted in memory.
@@ -60,7 +60,7 @@ impl<'a> Spread<'a> {
     }
 
     /// Adds rows of a pipeline. `timeline` has the times of their ids.
-    pub fn push(&mut self, rows: &Batch, pipeline: u16, timeline: &Timeline) -> Result<(), LakeError> {
+    pub fn push(&mut self, rows: &Batch, pipeline: u16, timeline: &IdTimeline) -> Result<(), LakeError> {
         let hours = self.hours(rows, timeline);
         let same = hours.windows(2).all(|pair| pair[0] == pair[1]);
         if same {
@@ -114,7 +114,7 @@ impl<'a> Spread<'a> {
     }
 
     /// Where each row belongs. One without a time goes where the row before it went.
-    fn hours(&self, rows: &Batch, timeline: &Timeline) -> Vec<Hour> {
+    fn hours(&self, rows: &Batch, timeline: &IdTimeline) -> Vec<Hour> {
         let grain = self.to.grain;
         let mut last = Some(0);
         let mut of = |column: &str, hour: &dyn Fn(i64) -> Hour| {

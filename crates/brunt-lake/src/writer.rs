@@ -22,7 +22,7 @@ use crate::catalog::Catalog;
 use crate::encode::{Buffers, Encoder};
 use crate::error::LakeError;
 use crate::reader::{OPEN_SUFFIX, PartFile, captured_parts};
-use crate::snapshot::Snapshot;
+use crate::snapshot::LakeSnapshot;
 use crate::table::Table;
 
 /// When parts are closed, and how much of them is kept.
@@ -176,7 +176,7 @@ impl TableWriter {
             }
         }
         // Parts that a lake has taken in may be gone; a new one of the same number would not count.
-        let snapshot = Snapshot::open(root)?;
+        let snapshot = LakeSnapshot::open(root)?;
         let own = snapshot.catalog().and_then(Catalog::own);
         let absorbed = own.and_then(|tap| tap.absorbed(table.name, options.series));
         let behind = closed.back().map_or(0, |(number, _)| number + 1);

@@ -12,7 +12,9 @@ use std::time::Duration;
 use brunt_capture::trace::tables;
 use brunt_core::Nanos;
 use brunt_core::random::Random;
-use brunt_lake::{Batch, ColumnKind, Snapshot, Table, TableWriter, WriterLock, WriterOptions, read_table};
+use brunt_lake::{
+    Batch, ColumnKind, LakeSnapshot, Table, TableWriter, WriterLock, WriterOptions, read_table,
+};
 use serde_json::Value;
 use support::{TempDir, brunt, root, rounds, run_within, seed, skip, succeed};
 
@@ -146,10 +148,9 @@ fn killed_while_a_capture_writes() {
     let (mut killed, count) = (0, rounds(12, 50));
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| write_trace(&trace, &written, &stop));
-        let is_over = || stop.load(Ordering::Relaxed);
         let reader = scope.spawn(|| {
             let mut looks = 0;
-            while !is_over() {
+            while !stop.load(Ordering::Relaxed) {
                 if written[1].load(Ordering::Acquire) > 0 {
                     look(
                         &trace,
@@ -194,7 +195,7 @@ fn killed_while_a_capture_writes() {
     assert!(killed > 0, "none of {count} was killed");
     println!("{killed} of {count} were killed");
     succeed(&mut compact(&trace, &[]), 60);
-    let snapshot = Snapshot::open(&trace).expect("a lake");
+    let snapshot = LakeSnapshot::open(&trace).expect("a lake");
     let parts = snapshot.parts(&tables::OPERATIONS).expect("parts");
     assert!(parts.iter().all(|part| part.captured.is_none()), "{parts:?}");
     look(&trace, &tables::OPERATIONS, &written, "at the end");
@@ -319,7 +320,7 @@ fn refusals_and_damage() {
 fn parts_stay_for_readers() {
     let folder = TempDir::new("lake-readers");
     let trace = capture(&folder, "nfs3-small.pcap.zst", "1");
-    let held = Snapshot::open(&trace).expect("a trace");
+    let held = LakeSnapshot::open(&trace).expect("a trace");
     let parts = held.parts(&tables::OPERATIONS).expect("parts");
     succeed(&mut compact(&trace, &[]), 60);
     succeed(&mut compact(&trace, &[]), 60);

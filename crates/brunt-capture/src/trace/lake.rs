@@ -13,7 +13,9 @@ use std::time::Duration;
 use brunt_lake::catalog::Absorbed;
 use brunt_lake::compact::{CompactCounts, CompactOptions, TakeIn};
 use brunt_lake::place::{Grain, PIPELINES_MAX, Placing};
-use brunt_lake::{Batch, Compaction, LakeError, LakeLayout, Snapshot, Table, Tap, Writer, reader, runs};
+use brunt_lake::{
+    Batch, Compaction, LakeError, LakeLayout, LakeSnapshot, LakeTap, Table, WriterState, reader, runs,
+};
 
 use super::replay::{ReplayError, is_trace, notes};
 use super::{recorder, tables};
@@ -151,7 +153,7 @@ fn compact_all(
 ) -> Result<bool, GatherError> {
     let layouts = layouts();
     let own = own_tap(compaction, root)?;
-    let writer = Writer::of(root)?;
+    let writer = WriterState::of(root)?;
     let mut turn = Turn { written: 0, is_open: false, bytes_max: TURN_PARTS * options.part_bytes };
     if let Some(tap) = own {
         compaction.taps_mut()[tap].trace_name.clone_from(&writer.trace_name);
@@ -227,8 +229,8 @@ pub fn add(root: &Path, trace: &Path, name: &str, options: &GatherOptions) -> Re
 
 fn add_all(compaction: &mut Compaction, root: &Path, trace: &Path, name: &str) -> Result<bool, GatherError> {
     own_tap(compaction, root)?;
-    let writer = Writer::of(trace)?;
-    let source = Snapshot::open(trace)?;
+    let writer = WriterState::of(trace)?;
+    let source = LakeSnapshot::open(trace)?;
     let layouts = layouts();
     let known = compaction.draft().taps.iter().position(|tap| tap.name == name);
     let tap = match known {
@@ -272,8 +274,8 @@ fn add_all(compaction: &mut Compaction, root: &Path, trace: &Path, name: &str) -
 fn new_tap(
     compaction: &mut Compaction,
     trace: &Path,
-    source: &Snapshot,
-    writer: &Writer,
+    source: &LakeSnapshot,
+    writer: &WriterState,
     name: &str,
 ) -> Result<usize, GatherError> {
     let of_source = source.catalog().map_or(&[][..], |catalog| &catalog.taps);
@@ -289,7 +291,7 @@ fn new_tap(
     if taken + pipelines > PIPELINES_MAX {
         return Err(GatherError::TooMany { taken, more: pipelines });
     }
-    compaction.taps_mut().push(Tap {
+    compaction.taps_mut().push(LakeTap {
         name: name.to_string(),
         trace_name: writer.trace_name.clone(),
         first_pipeline: taken as u16,
@@ -321,7 +323,7 @@ fn own_tap(compaction: &mut Compaction, root: &Path) -> Result<Option<usize>, La
     if pipelines == 0 || !compaction.draft().taps.is_empty() {
         return Ok(None);
     }
-    compaction.taps_mut().push(Tap { pipelines: pipelines as u16, ..Tap::default() });
+    compaction.taps_mut().push(LakeTap { pipelines: pipelines as u16, ..LakeTap::default() });
     tell_tap(compaction)?;
     Ok(Some(0))
 }
@@ -351,7 +353,7 @@ fn begin(root: &Path, trace: &Path, options: &GatherOptions) -> Result<Compactio
 
 /// By hours where an hour of the trace would fill half of a part, by days otherwise.
 fn choose_grain(trace: &Path, part_bytes: u64) -> Result<Grain, LakeError> {
-    let snapshot = Snapshot::open(trace)?;
+    let snapshot = LakeSnapshot::open(trace)?;
     let mut bytes = 0;
     for table in tables::all() {
         let parts = snapshot.parts(table)?.into_iter();
@@ -376,7 +378,7 @@ fn finish(mut compaction: Compaction, done: Result<bool, GatherError>) -> Result
 }
 
 /// Whether parts of a table and pipeline are there from the first one on, in the lake or as captured.
-pub(super) fn begins(tap: &Tap, table: &Table, series: u16) -> Option<bool> {
+pub(super) fn begins(tap: &LakeTap, table: &Table, series: u16) -> Option<bool> {
     tap.absorbed(table.name, series).map(|Absorbed { first, .. }| first == 0)
 }
 

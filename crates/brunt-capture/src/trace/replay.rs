@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use brunt_lake::{
-    Batch, Column, LakeError, OrderedReader, Runs, Snapshot, Table, TableReader, Tap, read_table, reader,
+    Batch, Column, LakeError, LakeSnapshot, LakeTap, OrderedReader, OrderedRuns, Table, TableReader,
+    read_table, reader,
 };
 use brunt_wire::net::IpAddress;
 
@@ -75,7 +76,7 @@ pub struct Replayed {
 
 /// The trace that is read, and what is found to be damaged on the way.
 struct Source {
-    snapshot: Snapshot,
+    snapshot: LakeSnapshot,
     damaged: BTreeSet<String>,
 }
 
@@ -95,8 +96,8 @@ impl Source {
     }
 
     /// Rows by pipeline, in the order of a column of ids.
-    fn runs(&mut self, table: &'static Table, id: &'static str) -> Result<Runs, ReplayError> {
-        let runs = Runs::list(&self.snapshot, table, id)?;
+    fn runs(&mut self, table: &'static Table, id: &'static str) -> Result<OrderedRuns, ReplayError> {
+        let runs = OrderedRuns::list(&self.snapshot, table, id)?;
         self.note(runs.damaged());
         Ok(runs)
     }
@@ -152,6 +153,8 @@ pub struct TraceNotes {
 /// # Errors
 /// The folder holds none, or another version wrote it or a part of it.
 pub fn notes(folder: &Path) -> Result<TraceNotes, ReplayError> {
+    // Of a lake that this program does not know, it could not be told whether it is a trace.
+    LakeSnapshot::open(folder)?;
     if !is_trace(folder) {
         return Err(ReplayError::NoTrace(folder.display().to_string()));
     }
@@ -180,7 +183,7 @@ pub fn notes(folder: &Path) -> Result<TraceNotes, ReplayError> {
 /// The folder holds none, or one that cannot be read.
 pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
     let TraceNotes { is_anonymous, damaged } = notes(folder)?;
-    let mut source = Source { snapshot: Snapshot::open(folder)?, damaged: BTreeSet::new() };
+    let mut source = Source { snapshot: LakeSnapshot::open(folder)?, damaged: BTreeSet::new() };
     source.note(&damaged);
     let mut notes = missing_parts(&source.snapshot)?;
     if is_anonymous {
@@ -218,7 +221,7 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
 }
 
 /// The pipelines that wrote the trace.
-fn pipelines(snapshot: &Snapshot) -> Result<BTreeSet<u16>, ReplayError> {
+fn pipelines(snapshot: &LakeSnapshot) -> Result<BTreeSet<u16>, ReplayError> {
     let taps = snapshot.catalog().map_or(&[][..], |catalog| &catalog.taps);
     let mut pipelines: BTreeSet<u16> =
         taps.iter().flat_map(|tap| tap.numbers()).map(|number| number as u16).collect();
@@ -230,7 +233,7 @@ fn pipelines(snapshot: &Snapshot) -> Result<BTreeSet<u16>, ReplayError> {
 }
 
 /// Which tables do not begin with their first part any more.
-fn missing_parts(snapshot: &Snapshot) -> Result<Vec<String>, ReplayError> {
+fn missing_parts(snapshot: &LakeSnapshot) -> Result<Vec<String>, ReplayError> {
     let mut gone = Vec::new();
     let taps = snapshot.catalog().map_or(&[][..], |catalog| &catalog.taps);
     let captured = pipelines(snapshot)?;
@@ -240,7 +243,7 @@ fn missing_parts(snapshot: &Snapshot) -> Result<Vec<String>, ReplayError> {
         // Of the taps; without any, of the trace.
         let of_taps = taps.iter().flat_map(|tap| (0..tap.pipelines).map(move |series| (Some(tap), series)));
         let of_trace = captured.iter().filter(|_| taps.is_empty()).map(|series| (None, *series));
-        let begins = |tap: Option<&Tap>, series| {
+        let begins = |tap: Option<&LakeTap>, series| {
             tap.and_then(|tap| lake::begins(tap, table, series)).unwrap_or_else(|| first_captured(series))
         };
         let one_series = *table == tables::NOTES;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use brunt_capture::trace::{ReplayError, is_trace, notes, tables};
 use brunt_lake::reader::{SoundParts, sound_parts};
-use brunt_lake::{Column, ColumnKind, LakeError, Snapshot, Table};
+use brunt_lake::{Column, ColumnKind, LakeError, LakeSnapshot, Table};
 use brunt_result::tables::TABLES;
 
 use crate::cli::Failure;
@@ -97,7 +97,7 @@ pub struct Lake {
     /// What is not as it should be.
     pub notes: Vec<String>,
     /// Keeps the parts where they are until the engine has answered.
-    _snapshot: Snapshot,
+    _snapshot: LakeSnapshot,
 }
 
 impl Lake {
@@ -105,7 +105,7 @@ impl Lake {
     pub fn open(folder: &Path, statement: &str, is_of_traces: bool) -> Result<Lake, FolderError> {
         let mut damaged = Vec::new();
         let folder = folder.canonicalize().map_err(|source| LakeError::Io { path: folder.into(), source })?;
-        let snapshot = Snapshot::open(&folder)?;
+        let snapshot = LakeSnapshot::open(&folder)?;
         let tables = if is_trace(&folder) {
             damaged = notes(&folder)?.damaged;
             tables::of_lake()
@@ -140,7 +140,7 @@ impl Lake {
     }
 }
 
-fn has_results(snapshot: &Snapshot) -> Result<bool, LakeError> {
+fn has_results(snapshot: &LakeSnapshot) -> Result<bool, LakeError> {
     for table in TABLES {
         if !snapshot.parts(table)?.is_empty() {
             return Ok(true);
