@@ -401,11 +401,29 @@ impl Compaction {
         }
     }
 
+    /// Gives a table that has no part one without rows, so that whoever looks for its files finds its columns. Whether that
+    /// was so.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn put_columns(&mut self, layout: &LakeLayout) -> Result<bool, LakeError> {
+        let is_missing = self.draft.parts(layout.table.name).is_empty();
+        if is_missing {
+            self.put(layout, &Batch::new(layout.table))?;
+        }
+        Ok(is_missing)
+    }
+
     fn add(&mut self, table: &str, new: Vec<LakePart>) {
         self.counts.parts_written += new.len() as u64;
         self.counts.bytes_written += new.iter().map(|part| part.bytes).sum::<u64>();
         self.fresh.extend(new.iter().map(|part| part.path.clone()));
-        self.draft.parts.entry(table.to_string()).or_default().extend(new);
+        let parts = self.draft.parts.entry(table.to_string()).or_default();
+        parts.extend(new);
+        // One without rows was there for want of others.
+        if parts.iter().any(|part| part.rows > 0) {
+            parts.retain(|part| part.rows > 0);
+        }
     }
 
     /// Makes the draft the newest version, and deletes what is not needed any more.

@@ -170,6 +170,9 @@ fn compact_all(
             turn.is_open = true;
         }
     }
+    for layout in &layouts {
+        turn.is_open |= compaction.put_columns(layout)?;
+    }
     turn.end(compaction)?;
     for layout in layouts.iter().chain([&layout(&tables::TAPS, None)]) {
         if compaction.merge_small(layout, !writer.is_running)? {
@@ -261,6 +264,7 @@ fn add_all(compaction: &mut Compaction, root: &Path, trace: &Path, name: &str) -
     let from = TakeIn { source: trace, tap, is_running: writer.is_running, bytes_max: u64::MAX };
     for layout in &layouts {
         compaction.take_in(layout, from)?;
+        compaction.put_columns(layout)?;
     }
     if !writer.is_running {
         compaction.taps_mut()[tap].is_complete = true;
