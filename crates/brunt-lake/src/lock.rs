@@ -4,7 +4,8 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{Read, Seek, Write};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::LakeError;
@@ -53,19 +54,23 @@ impl WriterLock {
         }
     }
 
-    /// Gives the trace a name.
+    /// A new trace begins: the name of one that was in the folder before is forgotten.
     ///
     /// # Errors
     /// The folder cannot be written to.
-    pub fn name_trace(&mut self) -> Result<(), LakeError> {
+    pub fn forget_name(&self) -> Result<(), LakeError> {
+        self.file.set_len(0).map_err(|error| LakeError::writing(&self.path, 0, error))
+    }
+
+    /// Gives the trace a name. From here on its first parts are there, those of all tables and pipelines.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub fn name_trace(&self) -> Result<(), LakeError> {
         let random = || RandomState::new().build_hasher().finish();
         let name = format!("{:016x}{:016x}\n", random(), random());
-        let write = |file: &mut File| {
-            file.rewind()?;
-            file.set_len(0)?;
-            file.write_all(name.as_bytes())
-        };
-        write(&mut self.file).map_err(|error| LakeError::writing(&self.path, name.len() as u64, error))
+        let written = self.file.write_all_at(name.as_bytes(), 0);
+        written.map_err(|error| LakeError::writing(&self.path, name.len() as u64, error))
     }
 }
 
@@ -74,11 +79,16 @@ impl WriterLock {
 pub struct WriterState {
     /// Whether it is at work.
     pub is_running: bool,
-    /// The trace's name; none if it was written before traces had one.
+    /// The trace's name; none if it was written before traces had one, or is just being started.
     pub trace_name: Option<String>,
 }
 
 impl WriterState {
+    /// Whether it has not made the first parts of all tables and pipelines yet.
+    pub fn is_starting(&self) -> bool {
+        self.is_running && self.trace_name.is_none()
+    }
+
     /// Of the trace in `root`.
     ///
     /// # Errors
@@ -111,8 +121,9 @@ mod tests {
     fn one_writer() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(WriterState::of(folder.path()).unwrap(), WriterState::default());
-        let mut lock = WriterLock::take(folder.path()).unwrap();
+        let lock = WriterLock::take(folder.path()).unwrap();
         assert!(matches!(WriterLock::take(folder.path()), Err(LakeError::Taken { .. })));
+        assert!(WriterState::of(folder.path()).unwrap().is_starting());
         lock.name_trace().unwrap();
         let during = WriterState::of(folder.path()).unwrap();
         assert!(during.is_running && during.trace_name.as_ref().is_some_and(|name| name.len() == 32));

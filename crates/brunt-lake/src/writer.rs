@@ -138,6 +138,10 @@ impl TableWriter {
         table: &'static Table,
         options: WriterOptions,
     ) -> Result<TableWriter, LakeError> {
+        // A lake is filled by whoever gives out its numbers.
+        if LakeSnapshot::open(root)?.catalog().is_some() {
+            return Err(LakeError::Taken { path: root.join(table.name) });
+        }
         let mut writer = TableWriter::resume(root, table, options)?;
         if writer.number > 0 {
             return Err(LakeError::Taken { path: writer.folder });

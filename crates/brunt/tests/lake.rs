@@ -74,7 +74,7 @@ fn put_row(rows: &mut Batch, table: &'static Table, id: i64) {
 /// Writes a trace as a capture does: two pipelines, parts that grow and are closed, until it is told to end. `written` is
 /// how many rows of each pipeline are on disk.
 fn write_trace(folder: &Path, written: &[AtomicI64; 2], stop: &AtomicBool) {
-    let _lock = WriterLock::take(folder).expect("nobody else writes");
+    let lock = WriterLock::take(folder).expect("nobody else writes");
     let mut notes = TableWriter::create(folder, &tables::NOTES, WriterOptions::default()).expect("a table");
     notes.rows().row().int(tables::VERSION).text("a test").bool(false).end();
     notes.finish().expect("written");
@@ -85,6 +85,7 @@ fn write_trace(folder: &Path, written: &[AtomicI64; 2], stop: &AtomicBool) {
     };
     let mut writers =
         [0, 1].map(|series| [&tables::OPERATIONS, &tables::NAMES].map(|table| create(table, series)));
+    lock.name_trace().expect("written");
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
         for (pipeline, writers) in writers.iter_mut().enumerate() {
@@ -292,6 +293,12 @@ fn refusals_and_damage() {
         assert_eq!(out.status.code(), Some(2), "{told}");
         assert!(told.contains(expected), "{told}");
     }
+    // Nothing is captured into a lake, where numbers are given out to taps.
+    let mut record = brunt();
+    record.args(["capture", "-r"]).arg(root().join("testdata/nfs3-small.pcap.zst"));
+    let out = run_within(record.arg("--out").arg(&lake), 60);
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && told.contains("already contains a table"), "{told}");
     // A byte in the middle of a part is another one.
     let part = trace.join("names/part-000000.parquet");
     let mut bytes = std::fs::read(&part).expect("a part");

@@ -54,6 +54,9 @@ pub enum GatherError {
     /// A lake is to be added while a capture writes to it.
     #[error("{} was compacted, and its capture is still running: add it when the capture has ended", .0.display())]
     Running(PathBuf),
+    /// How many pipelines a trace has is not known yet.
+    #[error("{}: the capture is just starting; try again in a second", .0.display())]
+    Starting(PathBuf),
     /// The tap is known, and nothing can come any more.
     #[error("tap {0} is in the lake already, as a whole")]
     Complete(String),
@@ -152,8 +155,12 @@ fn compact_all(
     options: &GatherOptions,
 ) -> Result<bool, GatherError> {
     let layouts = layouts();
-    let own = own_tap(compaction, root)?;
     let writer = WriterState::of(root)?;
+    if writer.is_starting() {
+        // How many pipelines there will be is not known yet.
+        return Ok(true);
+    }
+    let own = own_tap(compaction, root)?;
     let mut turn = Turn { written: 0, is_open: false, bytes_max: TURN_PARTS * options.part_bytes };
     if let Some(tap) = own {
         compaction.taps_mut()[tap].trace_name.clone_from(&writer.trace_name);
@@ -231,6 +238,11 @@ pub fn add(root: &Path, trace: &Path, name: &str, options: &GatherOptions) -> Re
 }
 
 fn add_all(compaction: &mut Compaction, root: &Path, trace: &Path, name: &str) -> Result<bool, GatherError> {
+    for folder in [root, trace] {
+        if WriterState::of(folder)?.is_starting() {
+            return Err(GatherError::Starting(folder.to_path_buf()));
+        }
+    }
     own_tap(compaction, root)?;
     let writer = WriterState::of(trace)?;
     let source = LakeSnapshot::open(trace)?;

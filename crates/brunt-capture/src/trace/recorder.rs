@@ -143,16 +143,20 @@ impl TraceRecorder {
     ) -> Result<Vec<TraceRecorder>, LakeError> {
         std::fs::create_dir_all(folder)
             .map_err(|source| LakeError::Io { path: folder.to_path_buf(), source })?;
-        let mut lock = WriterLock::take(folder)?;
+        let lock = WriterLock::take(folder)?;
         let mut note = TableWriter::create(folder, &NOTES, WriterOptions::default())?;
-        lock.name_trace()?;
+        lock.forget_name()?;
         let anonymous = options.anonymizer.is_some();
         let program = concat!("brunt ", env!("CARGO_PKG_VERSION"));
         note.rows().row().int(VERSION).text(program).bool(anonymous).end();
         note.finish()?;
         let shared = Arc::new(Shared::new(count, options.keep_bytes, lock));
         let options = options.share(count);
-        (0..count).map(|pipeline| TraceRecorder::start(folder, &options, pipeline as u16, &shared)).collect()
+        let recorders: Vec<TraceRecorder> = (0..count)
+            .map(|pipeline| TraceRecorder::start(folder, &options, pipeline as u16, &shared))
+            .collect::<Result<_, _>>()?;
+        shared.lock.name_trace()?;
+        Ok(recorders)
     }
 
     /// A new trace in `folder` for one pipeline.

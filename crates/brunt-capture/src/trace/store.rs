@@ -139,7 +139,7 @@ pub(super) struct Shared {
     error: Mutex<Option<LakeError>>,
     pub budget: Option<Budget>,
     /// Says that parts may still come.
-    _lock: WriterLock,
+    pub lock: WriterLock,
 }
 
 impl Shared {
@@ -151,7 +151,7 @@ impl Shared {
             ledgers: Mutex::new((vec![Ledger::default(); pipelines], 0)),
             error: Mutex::new(None),
             budget: keep_bytes.map(|keep| Budget::new(keep, pipelines * LANES)),
-            _lock: lock,
+            lock,
         }
     }
 

@@ -122,7 +122,7 @@ fn failure(error: GatherError) -> Failure {
         GatherError::Lake(LakeError::Full { .. }) => {
             Failure::failed(&error).advise("run it again when there is room: it goes on where it ended")
         }
-        GatherError::Lake(LakeError::Busy { .. }) => Failure::failed(&error),
+        GatherError::Lake(LakeError::Busy { .. }) | GatherError::Starting(_) => Failure::failed(&error),
         GatherError::Lake(_) | GatherError::Trace(_) => Failure::usage(&error),
         GatherError::Grain { .. } => Failure::usage(&error).advise("leave out --by"),
         GatherError::Itself(_) => {
