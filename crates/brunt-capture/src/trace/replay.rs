@@ -366,14 +366,14 @@ impl Beside {
             };
             let rows = (self.take)(batch);
             // The next batch may have more of the last one.
-            self.read_to = rows.last().map_or(i64::MIN, |((last, _), _)| last - 1);
+            self.read_to = rows.last().map_or(i64::MIN, |((last, _), _)| last.saturating_sub(1));
             for (place, row) in rows {
                 self.count += 1;
                 self.waiting.insert((place, self.count), row);
             }
         }
         // Of operations that are not there any more.
-        let is_over = |((first, _), _): &(NamePlace, u64)| *first < id - CALLS_APART_MAX;
+        let is_over = |((first, _), _): &(NamePlace, u64)| *first < id.saturating_sub(CALLS_APART_MAX);
         while self.waiting.first_key_value().is_some_and(|(key, _)| is_over(key)) {
             self.waiting.pop_first();
         }
