@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use brunt_core::Clock;
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
-use crate::process::{below, is_dead, signal};
+use crate::process::{below, is_dead, signal, stat_field};
 use crate::{Fault, FaultError, Proof};
 
 /// How long the kernel gets to end a process; one in the middle of a disk access ends when that is done.
@@ -62,7 +62,7 @@ impl Fault for Kill {
         loop {
             let now = clock.now();
             if is_dead(self.pid) {
-                reap(&below);
+                reap(&below, self.pid);
                 let what = match below.len() {
                     0 => format!("process {} is dead", self.pid),
                     count => format!("process {} and the {count} below it are dead", self.pid),
@@ -105,12 +105,23 @@ pub fn kill_below(keeper: u32) -> usize {
     kill_all_below(keeper).len()
 }
 
-/// Waits for those that became ours with their parent's death, as they do where this process is the first one of a lab.
+/// Waits for those that become ours with their parent's death, as they do where this process is the first one of a lab.
 /// Without that, other programs would take them for alive: a signal can be sent to a process that nobody waited for.
-fn reap(orphans: &BTreeSet<u32>) {
-    for pid in orphans.iter().filter_map(|pid| Pid::from_raw(*pid as i32)) {
-        // Where another process adopted them, it is not our child, and not our business.
-        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+fn reap(orphans: &BTreeSet<u32>, parent: u32) {
+    let begin = Instant::now();
+    for orphan in orphans {
+        let Some(pid) = i32::try_from(*orphan).ok().and_then(Pid::from_raw) else { continue };
+        while begin.elapsed() < PATIENCE {
+            if let Ok(Some(_)) = waitpid(Some(pid), WaitOptions::NOHANG) {
+                break;
+            }
+            // A parent's last thread may be about to end. Where somebody else adopts them, they are not our business.
+            match stat_field(*orphan, 4) {
+                Some(of) if of == u64::from(parent) || of == u64::from(std::process::id()) => {}
+                _ => break,
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 }
 
