@@ -1,5 +1,6 @@
 #!/bin/bash
-# Every analysis of `brunt sql` in three engines: DuckDB, Sail in one process, and Spark as a cluster of two executors.
+# Every analysis of `brunt sql` in DuckDB, Sail in one process, Sail as a cluster of two workers, and Spark as a cluster of two
+# executors; and sketches, which Sail and Spark merge.
 # DuckDB is held against `brunt analyze`, the others against DuckDB, byte for byte (crates/brunt/tests/sql).
 #
 #   sql-engines.sh --prepare   fetch Sail, Spark and their clients (network; some 600 MB, a minute or two)
@@ -30,7 +31,7 @@ prepare() {
 case ${1:-} in
   --prepare) ready || prepare; exit ;;
   --ready) ready; exit ;;
-  -*) sed -n '2,11p' "$0"; exit 2 ;;
+  -*) sed -n '2,12p' "$0"; exit 2 ;;
 esac
 ready || { echo "first: tools/sql-engines.sh --prepare"; exit 2; }
 java -version 2>/dev/null || { echo "Spark needs Java (Debian: default-jre-headless)"; exit 2; }
@@ -56,6 +57,11 @@ start() {
 
 sail_port=$(free_port)
 start sail "$sail_port" "$DIR/sail/bin/sail" spark server --port "$sail_port"
+# Its workers listen and are connected to like those on other machines.
+cluster_port=$(free_port)
+start cluster "$cluster_port" env SAIL_MODE=local-cluster SAIL_CLUSTER__WORKER_INITIAL_COUNT=2 \
+  SAIL_CLUSTER__WORKER_MAX_COUNT=2 SAIL_CLUSTER__WORKER_TASK_SLOTS=32 \
+  "$DIR/sail/bin/sail" spark server --port "$cluster_port"
 spark_port=$(free_port)
 home=$("$DIR/spark/bin/python" -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')
 mkdir "$work/spark"
@@ -67,7 +73,8 @@ start spark "$spark_port" env SPARK_HOME="$home" SPARK_NO_DAEMONIZE=1 SPARK_LOCA
   --conf spark.sql.shuffle.partitions=4 --conf spark.sql.warehouse.dir="$work/spark/warehouse" \
   --conf spark.connect.grpc.binding.address=127.0.0.1 --conf "spark.connect.grpc.binding.port=$spark_port"
 
-export BRUNT_SQL_SERVERS="127.0.0.1:$sail_port=$DIR/sail/bin/python 127.0.0.1:$spark_port=$DIR/spark/bin/python"
+python=$DIR/sail/bin/python
+export BRUNT_SQL_SERVERS="127.0.0.1:$sail_port=$python 127.0.0.1:$cluster_port=$python 127.0.0.1:$spark_port=$DIR/spark/bin/python"
 export BRUNT_REQUIRE_ALL=1 BRUNT_TOOLS=$TOOLS
 if [ $# -gt 0 ]; then
   "$@"

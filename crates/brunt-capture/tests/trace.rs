@@ -197,6 +197,7 @@ fn several_parsers_write_one_trace() {
             tables::CALLER_GROUPS,
             tables::FLOWS,
             tables::LATENCY_HISTOGRAMS,
+            tables::SKETCHES,
         ];
         assert_eq!(latencies(together.path()), latencies(alone.path()));
         // Each parser leaves out what it told itself: more rows than one has, or fewer where attributes
@@ -376,7 +377,7 @@ fn contents(folder: &Path) -> (Vec<String>, Vec<(String, i64)>) {
                 let name = column.name;
                 match column.kind {
                     brunt_lake::ColumnKind::Text
-                        if !["protocol", "operation", "procedure", "program"].contains(&name) =>
+                        if !["protocol", "operation", "procedure", "program", "what"].contains(&name) =>
                     {
                         texts.extend(batch.texts(name).filter(|text| !text.is_empty()).map(str::to_string));
                     }

@@ -5,7 +5,7 @@
 
 use brunt_core::Nanos;
 
-use crate::cells::{Cells, Texts, Values};
+use crate::cells::{ByteStrings, Cells, Texts, Values};
 use crate::table::{Coding, Column, Table};
 use crate::words::{TileColumn, Words};
 
@@ -238,6 +238,14 @@ impl Batch {
         }
     }
 
+    /// The bytes of a column, row by row.
+    pub fn byte_strings(&self, column: &str) -> impl ExactSizeIterator<Item = &[u8]> {
+        match &self.columns[self.table.index_of(column)].values {
+            Values::Bytes(strings) => (0..strings.ends.len()).map(|row| strings.string(row)),
+            _ => panic!("{}.{column} holds no bytes", self.table.name),
+        }
+    }
+
     /// Whether a row has no value in a column.
     pub fn is_null(&self, column: &str, row: usize) -> bool {
         self.columns[self.table.index_of(column)].levels.get(row) == Some(&0)
@@ -388,6 +396,8 @@ impl Row<'_> {
         bool, bool_or_null, bool, Bools, Vec::push);
     value!(/// A text.
         text, text_or_null, &str, Texts, Texts::push);
+    value!(/// Bytes.
+        bytes, bytes_or_null, &[u8], Bytes, ByteStrings::push);
 
     /// A count or a size as an integer; the largest there is when it does not fit.
     #[inline]
@@ -426,6 +436,7 @@ impl Row<'_> {
             Values::Floats(values) => values.push(0.0),
             Values::Bools(values) => values.push(false),
             Values::Texts(texts) => texts.push(""),
+            Values::Bytes(strings) => strings.push(&[]),
             Values::Codes(_) => self.wrong(),
         }
         cells.levels.push(0);

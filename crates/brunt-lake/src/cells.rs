@@ -28,6 +28,7 @@ pub(crate) enum Values {
     Floats(Vec<f64>),
     Bools(Vec<bool>),
     Texts(Texts),
+    Bytes(ByteStrings),
     /// Texts, too.
     Codes(Codes),
 }
@@ -39,6 +40,7 @@ impl Values {
             ColumnKind::Float => Values::Floats(Vec::new()),
             ColumnKind::Bool => Values::Bools(Vec::new()),
             ColumnKind::Text => Values::Texts(Texts::default()),
+            ColumnKind::Bytes => Values::Bytes(ByteStrings::default()),
         }
     }
 
@@ -49,6 +51,7 @@ impl Values {
             Values::Floats(_) => Values::Floats(Vec::new()),
             Values::Bools(_) => Values::Bools(Vec::new()),
             Values::Texts(_) => Values::Texts(Texts::default()),
+            Values::Bytes(_) => Values::Bytes(ByteStrings::default()),
             Values::Codes(Codes { name, .. }) => Values::Codes(Codes { codes: Vec::new(), name: *name }),
         }
     }
@@ -59,6 +62,7 @@ impl Values {
             Values::Floats(values) => values.len(),
             Values::Bools(values) => values.len(),
             Values::Texts(texts) => texts.ends.len(),
+            Values::Bytes(strings) => strings.ends.len(),
             Values::Codes(Codes { codes, .. }) => codes.len(),
         }
     }
@@ -135,6 +139,25 @@ impl Texts {
     }
 }
 
+/// Strings of bytes end to end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ByteStrings {
+    pub bytes: Vec<u8>,
+    /// Where each ends in `bytes`.
+    pub ends: Vec<usize>,
+}
+
+impl ByteStrings {
+    pub fn push(&mut self, string: &[u8]) {
+        self.bytes.extend_from_slice(string);
+        self.ends.push(self.bytes.len());
+    }
+
+    pub fn string(&self, row: usize) -> &[u8] {
+        &self.bytes[if row == 0 { 0 } else { self.ends[row - 1] }..self.ends[row]]
+    }
+}
+
 impl Cells {
     pub fn new(kind: ColumnKind) -> Cells {
         Cells { values: Values::new(kind), levels: Vec::new(), nulls: 0 }
@@ -153,6 +176,10 @@ impl Cells {
                 texts.bytes.clear();
                 texts.ends.clear();
             }
+            Values::Bytes(strings) => {
+                strings.bytes.clear();
+                strings.ends.clear();
+            }
             Values::Codes(codes) => codes.codes.clear(),
         }
         self.levels.clear();
@@ -166,6 +193,7 @@ impl Cells {
             Values::Floats(values) => make_room(values, more),
             Values::Bools(values) => make_room(values, more),
             Values::Texts(texts) => make_room(&mut texts.ends, more),
+            Values::Bytes(strings) => make_room(&mut strings.ends, more),
             Values::Codes(codes) => make_room(&mut codes.codes, more),
         }
         if nullable {
@@ -181,6 +209,11 @@ impl Cells {
             (Values::Texts(own), Values::Texts(more)) => {
                 let base = own.bytes.len();
                 own.bytes.push_str(&more.bytes);
+                own.ends.extend(more.ends.iter().map(|end| base + end));
+            }
+            (Values::Bytes(own), Values::Bytes(more)) => {
+                let base = own.bytes.len();
+                own.bytes.extend_from_slice(&more.bytes);
                 own.ends.extend(more.ends.iter().map(|end| base + end));
             }
             (Values::Codes(own), Values::Codes(more)) => own.codes.extend_from_slice(&more.codes),
@@ -201,7 +234,7 @@ impl Cells {
             Values::Ints(values) => all_same(values),
             Values::Bools(values) => values.iter().all(|value| *value == values[0]),
             Values::Codes(Codes { codes, .. }) => codes.iter().all(|code| *code == codes[0]),
-            Values::Floats(_) | Values::Texts(_) => false,
+            Values::Floats(_) | Values::Texts(_) | Values::Bytes(_) => false,
         };
         self.nulls == self.len() || (self.nulls == 0 && values())
     }
@@ -220,6 +253,11 @@ impl Cells {
                 into.bytes.clear();
                 into.ends.clear();
                 order.iter().for_each(|row| into.push(&texts.bytes[texts.range(*row as usize)]));
+            }
+            (Values::Bytes(strings), Values::Bytes(into)) => {
+                into.bytes.clear();
+                into.ends.clear();
+                order.iter().for_each(|row| into.push(strings.string(*row as usize)));
             }
             (Values::Codes(from), Values::Codes(to)) => {
                 to.name = from.name;
@@ -241,6 +279,7 @@ impl Cells {
             Values::Floats(values) => values.resize(rows, 0.0),
             Values::Bools(values) => values.resize(rows, false),
             Values::Texts(texts) => texts.ends.resize(rows, 0),
+            Values::Bytes(strings) => strings.ends.resize(rows, 0),
             Values::Codes(_) => unreachable!("files hold texts"),
         }
         self.levels.resize(rows, 0);
@@ -260,6 +299,7 @@ impl Cells {
             Values::Floats(values) => values.len() * 8,
             Values::Bools(values) => values.len(),
             Values::Texts(texts) => texts.ends.len() * 8 + texts.bytes.len(),
+            Values::Bytes(strings) => strings.ends.len() * 8 + strings.bytes.len(),
             Values::Codes(codes) => codes.codes.len() * 2,
         };
         values + self.levels.len() * 2

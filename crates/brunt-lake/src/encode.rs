@@ -283,6 +283,16 @@ fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
         }
         Values::Texts(texts) => lay_out_texts(scratch, cells, texts, column),
         Values::Codes(codes) => lay_out_codes(scratch, cells, codes),
+        Values::Bytes(strings) => {
+            let rows = is_present(cells).enumerate().filter(|(_, present)| *present);
+            for (row, _) in rows {
+                let string = strings.string(row);
+                scratch.page.extend_from_slice(&(string.len() as u32).to_le_bytes());
+                scratch.page.extend_from_slice(string);
+            }
+            // Nobody asks for a range of them.
+            LaidOut::plainly(Encoding::PLAIN, text_statistics(None, nulls))
+        }
     }
 }
 
@@ -467,7 +477,7 @@ pub(crate) fn physical(kind: ColumnKind) -> Physical {
         ColumnKind::Int | ColumnKind::Time => Physical::INT64,
         ColumnKind::Float => Physical::DOUBLE,
         ColumnKind::Bool => Physical::BOOLEAN,
-        ColumnKind::Text => Physical::BYTE_ARRAY,
+        ColumnKind::Text | ColumnKind::Bytes => Physical::BYTE_ARRAY,
     }
 }
 

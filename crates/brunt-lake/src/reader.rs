@@ -400,6 +400,17 @@ fn fill(
             }
             read
         }
+        (Values::Bytes(strings), ColumnReader::ByteArrayColumnReader(reader)) => {
+            scratch.clear();
+            let read = reader.read_records(rows, Some(levels), None, scratch)?;
+            let mut present = scratch.drain(..);
+            for row in 0..read.0 {
+                let null = levels.get(row) == Some(&0);
+                let string = if null { None } else { present.next() };
+                strings.push(string.as_ref().map_or(&[], ByteArray::data));
+            }
+            read
+        }
         _ => return Err(ParquetError::General("a column of another type".into())),
     };
     if read.0 != rows {

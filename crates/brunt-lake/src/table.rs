@@ -44,6 +44,8 @@ pub enum ColumnKind {
     Bool,
     /// UTF-8 text.
     Text,
+    /// Bytes without a meaning of their own, such as a sketch that engines merge.
+    Bytes,
 }
 
 /// The layout of a column's values, before zstd.
@@ -88,6 +90,11 @@ impl Column {
         Column::new(name, ColumnKind::Text, Coding::Dictionary, doc)
     }
 
+    /// A column of bytes.
+    pub const fn bytes(name: &'static str, doc: &'static str) -> Column {
+        Column::new(name, ColumnKind::Bytes, Coding::Plain, doc)
+    }
+
     /// The same, but a row may have no value.
     pub const fn nullable(mut self) -> Column {
         self.nullable = true;
@@ -129,6 +136,7 @@ impl ColumnKind {
             ColumnKind::Float => "DOUBLE",
             ColumnKind::Bool => "BOOLEAN",
             ColumnKind::Text => "VARCHAR",
+            ColumnKind::Bytes => "BLOB",
         }
     }
 }
@@ -163,7 +171,7 @@ impl Table {
                 say(format!("column {name} is there twice"));
             }
             let odd = match kind {
-                ColumnKind::Bool => coding != Coding::Plain,
+                ColumnKind::Bool | ColumnKind::Bytes => coding != Coding::Plain,
                 ColumnKind::Float => coding == Coding::Delta,
                 ColumnKind::Time => coding != Coding::Delta,
                 ColumnKind::Int | ColumnKind::Text => false,

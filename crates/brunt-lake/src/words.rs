@@ -109,6 +109,21 @@ impl Words {
         self.texts.clear();
     }
 
+    /// Some columns, by their places in the table, row by row; `None` is no value.
+    pub fn columns<const N: usize>(
+        &self,
+        table: &'static Table,
+        columns: [usize; N],
+    ) -> impl Iterator<Item = [Option<i64>; N]> {
+        let count = table.columns.len();
+        self.tiles(count).flat_map(move |(tile, rows)| {
+            let value = move |row: usize, column: usize| {
+                (tile[count][row] >> column & 1 == 0).then_some(tile[column][row])
+            };
+            (0..rows).map(move |row| columns.map(|column| value(row, column)))
+        })
+    }
+
     /// The columns of each tile, the last of which says what is null, and how many rows are in it.
     pub(crate) fn tiles(&self, columns: usize) -> impl Iterator<Item = (&[TileColumn], usize)> {
         let tiles = self.tiles.chunks(columns + 1).enumerate();

@@ -91,13 +91,17 @@ impl Profile {
     }
 }
 
-/// Blocks that a transfer touches, as hashes.
-fn blocks(file: FileKey, offset: u64, bytes: u32) -> impl Iterator<Item = u64> {
+/// Numbers of the blocks that a transfer touches.
+pub fn working_set_blocks(offset: u64, bytes: u32) -> impl Iterator<Item = u64> {
     let first = offset / WORKING_SET_BLOCK_BYTES;
     let last = offset.saturating_add(u64::from(bytes).saturating_sub(1)) / WORKING_SET_BLOCK_BYTES;
-    (first..=last.min(first.saturating_add(BLOCKS_MAX)))
-        .filter(move |_| bytes > 0)
-        .map(move |block| spread(file.0.wrapping_add(block.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
+    (first..=last.min(first.saturating_add(BLOCKS_MAX))).filter(move |_| bytes > 0)
+}
+
+/// The same, of its file, as hashes.
+fn blocks(file: FileKey, offset: u64, bytes: u32) -> impl Iterator<Item = u64> {
+    let hash = move |block: u64| spread(file.0.wrapping_add(block.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    working_set_blocks(offset, bytes).map(hash)
 }
 
 impl ProfileFigures {

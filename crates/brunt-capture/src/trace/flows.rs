@@ -24,7 +24,7 @@ pub const FLOWS: Table = Table {
 };
 
 /// Flows that are known to be in the trace: beyond it all are told again.
-const FLOWS_MAX: usize = 64 << 10;
+pub(super) const FLOWS_MAX: usize = 64 << 10;
 /// Flows that are found without their table.
 const LAST_FLOWS: usize = 64;
 
@@ -95,7 +95,7 @@ impl Flows {
     #[cold]
     fn tell(&mut self, ends: FlowEnds, common: &mut Common) -> i64 {
         if self.known.len() >= FLOWS_MAX {
-            self.known.clear();
+            self.forget();
         }
         let flow = common.number(self.next);
         self.next += 1;

@@ -26,6 +26,7 @@ pub mod questions;
 mod recorder;
 mod replay;
 pub(crate) mod rows;
+mod sketches;
 mod statistics;
 mod store;
 pub mod tables;

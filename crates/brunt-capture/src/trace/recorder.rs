@@ -19,6 +19,7 @@ use super::operations::Operations;
 use super::packets::Packets;
 use super::pseudonyms::Pseudonyms;
 use super::rows::{LANES, Registry, Rows};
+use super::sketches;
 use super::statistics::{NOTES, Statistics, VERSION, record_last};
 use super::store::{Lane, Shared, TraceOptions};
 use crate::dissect::ProtocolTables;
@@ -90,7 +91,7 @@ struct Groups {
 
 impl Groups {
     fn register(registry: &mut Registry) -> Groups {
-        Groups {
+        let groups = Groups {
             packets: Packets::register(registry),
             checksums: Checksums::register(registry),
             operations: Operations::register(registry),
@@ -99,7 +100,9 @@ impl Groups {
             files: Files::register(registry),
             protocols: ProtocolTables::register(registry),
             statistics: Statistics::register(registry),
-        }
+        };
+        sketches::register(registry);
+        groups
     }
 }
 

@@ -115,6 +115,16 @@ impl Chunk {
         self.rows.is_empty() && self.words.rows() == 0
     }
 
+    /// The rows that came as columns.
+    pub fn rows(&self) -> &Batch {
+        &self.rows
+    }
+
+    /// Some columns of the rows that came as words.
+    pub fn words<const N: usize>(&self, columns: [usize; N]) -> impl Iterator<Item = [Option<i64>; N]> {
+        self.words.columns(self.rows.table(), columns)
+    }
+
     /// What it takes in memory.
     pub fn bytes(&self) -> usize {
         self.rows.bytes() + self.words.bytes(self.rows.table().columns.len())

@@ -17,10 +17,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brunt_core::Nanos;
-use brunt_lake::{ClosedPart, LakeError, TableWriter, Workspace, WriterLock, WriterOptions};
+use brunt_lake::{Batch, ClosedPart, LakeError, TableWriter, Workspace, WriterLock, WriterOptions};
 
 use super::budget::Budget;
 use super::rows::{Chunk, LANES, TableEntry};
+use super::sketches::SketchMaker;
 use crate::ledger::Ledger;
 
 /// Chunks on the way to a lane: what a parser makes while the lane writes a part, which takes it some 20 ms.
@@ -249,6 +250,7 @@ impl Lane {
             generation: 0,
             open_bytes: vec![0; tables.len()],
             writers,
+            sketches: SketchMaker::of(&tables),
             options: options.clone(),
             shared: Arc::clone(shared),
             begun: Instant::now(),
@@ -309,6 +311,8 @@ struct Worker {
     /// Bytes of the writers' open parts, as the budget knows them.
     open_bytes: Vec<u64>,
     writers: Vec<TableWriter>,
+    /// In the lane that writes the operations.
+    sketches: Option<SketchMaker>,
     options: TraceOptions,
     shared: Arc<Shared>,
     begun: Instant,
@@ -323,6 +327,7 @@ impl Worker {
                     if generation > self.generation {
                         self.begin(generation);
                     }
+                    self.sketch(|sketches, rows| sketches.take(&batches, rows));
                     for (index, batch) in batches.iter_mut().enumerate() {
                         if batch.is_empty() {
                             // Its earlier rows may have waited long enough.
@@ -340,11 +345,13 @@ impl Worker {
                     let _ = give_back.try_send(batches);
                 }
                 Err(RecvTimeoutError::Timeout) => {
+                    self.sketch(SketchMaker::on_time);
                     (0..self.writers.len()).for_each(|index| self.write(index, TableWriter::commit));
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        self.sketch(SketchMaker::write);
         for index in 0..self.writers.len() {
             self.write(index, |writer, _| writer.finish().map(drop));
         }
@@ -353,12 +360,20 @@ impl Worker {
 
     /// What comes belongs to another generation: no part has rows of two.
     fn begin(&mut self, generation: u64) {
+        self.sketch(SketchMaker::write);
         for index in 0..self.writers.len() {
             self.write(index, |writer, _| writer.rotate());
         }
         self.generation = generation;
         if let Some(budget) = &self.shared.budget {
             budget.begin(self.number, generation);
+        }
+    }
+
+    /// Has the sketches add rows of theirs, unless nothing is written any more.
+    fn sketch(&mut self, act: impl FnOnce(&mut SketchMaker, &mut Batch)) {
+        if let Some(sketches) = self.sketches.as_mut().filter(|_| !self.shared.has_failed()) {
+            act(sketches, self.writers[sketches.place()].rows());
         }
     }
 

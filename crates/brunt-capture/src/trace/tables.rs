@@ -1,8 +1,8 @@
 //! The tables of a trace: what `docs/trace.md` shows and the files hold. Each is described beside the code
 //! that fills it; here they are together for readers ([`super::replay`], tests, the documentation).
 //!
-//! The one rule: nothing is stored twice, but for `latency_histograms`, which still adds up where `operations` has
-//! become too many rows to read. `record_id` links what belongs to an operation, `flow` says who
+//! The one rule: nothing is stored twice, but for `latency_histograms` and `sketches`, which still add up where
+//! `operations` has become too many rows to read. `record_id` links what belongs to an operation, `flow` says who
 //! spoke to whom, `file` stands for a server's handle.
 
 use brunt_lake::Table;
@@ -13,6 +13,7 @@ pub use super::flows::FLOWS;
 pub use super::latencies::LATENCY_HISTOGRAMS;
 pub use super::operations::OPERATIONS;
 pub use super::packets::PACKETS;
+pub use super::sketches::SKETCHES;
 pub use super::statistics::{NOTES, STATISTICS, TAPS, VERSION};
 pub use crate::dissect::iscsi::tables::{SCSI_COMMANDS, SCSI_EXTENTS};
 pub use crate::dissect::rpc::tables::{

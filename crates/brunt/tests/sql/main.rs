@@ -5,6 +5,7 @@
 mod support;
 
 mod checks;
+mod sketches;
 mod troubled;
 
 use std::path::{Path, PathBuf};
@@ -52,6 +53,21 @@ fn servers() -> Vec<(String, String)> {
         (address.to_string(), python.to_string())
     });
     servers.collect()
+}
+
+/// Two columns of an answer.
+fn array_of(rows: &[Value], text: &str, number: &str) -> Vec<(String, u64)> {
+    let text = |row: &Value| row[text].as_str().expect("a text").to_string();
+    rows.iter().map(|row| (text(row), row[number].as_u64().expect("a number"))).collect()
+}
+
+/// Asks all of them at once.
+fn each(servers: &[(String, String)], ask: impl Fn(&(String, String)) + Sync) {
+    std::thread::scope(|scope| {
+        servers.iter().for_each(|server| {
+            scope.spawn(|| ask(server));
+        });
+    });
 }
 
 /// `brunt --json sql` at one of them.
@@ -106,12 +122,12 @@ fn analyses_agree_with_the_report() {
             let answer = rows(sql(&engine, &trace, &[question.name]));
             check(question.name, &answer, &report, &operations);
             let bytes = serde_json::to_string(&answer).expect("JSON");
-            for server in servers {
+            each(servers, |server| {
                 let answer = rows(sql_at(server, &trace, &[question.name]));
                 let same = serde_json::to_string(&answer).expect("JSON") == bytes;
                 assert!(same, "{} of {capture} at {server:?}: {answer:?}, {bytes}", question.name);
                 println!("{capture} {} is the same at {}", question.name, server.0);
-            }
+            });
         }
     }
 }
@@ -145,14 +161,14 @@ fn findings_agree_with_the_report() {
         println!("{}", question.name);
         let answer = rows(sql(&engine, &trace, &[question.name]));
         check(question.name, &answer, &report, &operations);
-        for server in &servers() {
+        each(&servers(), |server| {
             assert_eq!(
                 rows(sql_at(server, &trace, &[question.name])),
                 answer,
                 "{} {server:?}",
                 question.name
             );
-        }
+        });
     }
 }
 

@@ -47,6 +47,7 @@ fn write(folder: &Path, table: &'static Table, rows: &[Vec<(&str, Cell)>]) {
                 (ColumnKind::Bool, None) => row.bool(true),
                 (ColumnKind::Text, None) => row.text(""),
                 (ColumnKind::Float, None) => row.float(0.0),
+                (ColumnKind::Bytes, None) => row.bytes(&[]),
             }
         });
         row.end();
@@ -54,10 +55,15 @@ fn write(folder: &Path, table: &'static Table, rows: &[Vec<(&str, Cell)>]) {
     writer.finish().expect("a part");
 }
 
+/// What makes a folder a trace of this version.
+pub fn note(folder: &Path) {
+    write(folder, &tables::NOTES, &[vec![("version", tables::VERSION.into()), ("program", "test".into())]]);
+}
+
 /// Writes it. Long because each kind of row is a list of its columns.
 pub fn troubled_trace(folder: &Path) {
     const START_NS: i64 = 1_795_000_000_123_456_789;
-    write(folder, &tables::NOTES, &[vec![("version", tables::VERSION.into()), ("program", "test".into())]]);
+    note(folder);
     let flow = |flow: i64, client: &str| {
         vec![
             ("flow", flow.into()),

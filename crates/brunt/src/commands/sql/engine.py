@@ -20,7 +20,7 @@ def fail(status, message):
 
 
 def answer(row):
-    print(json.dumps(row, default=str))
+    print(json.dumps(row, default=lambda value: value.hex() if isinstance(value, (bytes, bytearray)) else str(value)))
 
 
 def ask_duckdb(request):

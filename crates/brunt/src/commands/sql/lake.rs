@@ -86,6 +86,7 @@ fn no_value(column: &Column) -> String {
         ColumnKind::Float => "DOUBLE",
         ColumnKind::Bool => "BOOLEAN",
         ColumnKind::Text => "STRING",
+        ColumnKind::Bytes => "BINARY",
     };
     format!("CAST(NULL AS {kind}) AS {}", column.name)
 }

@@ -1,0 +1,398 @@
+//! Sketches that merge: the table `sketches` says about how many different blocks a client read and wrote in a minute,
+//! and of how many files, in bytes that Spark, Sail and every library of Apache DataSketches understand. Where
+//! `operations` has become too many rows to read, the working set of any hours and clients is a merge of a few rows.
+//!
+//! ```text
+//!   parser ──rows of `operations` and `flows`──► lane: SketchMaker ──► rows of `sketches`
+//! ```
+//!
+//! The parsers know nothing of it: a lane, which writes `operations` anyway, makes the sketches from the rows that go by.
+//!
+//! The one rule: a sketch says what could be computed from `operations` joined with `flows`, and what SQL would have put
+//! into it: an engine's own sketch over these rows has the same registers.
+
+use std::time::{Duration, Instant};
+
+use brunt_lake::{Batch, Coding, Column, Table};
+use datasketches::hll::{HllSketch, HllType};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::flows::{FLOWS, FLOWS_MAX};
+use super::operations::OPERATIONS;
+use super::rows::{Chunk, Registry, TableEntry, Tabled};
+use crate::analysis::working_set_blocks;
+
+/// About how many different things there were.
+pub const SKETCHES: Table = Table {
+    name: "sketches",
+    doc: "About how many different blocks and files a client used, by minute: sketches that merge. The same combination may have several rows; merged they are its sketch. Rows of several parsers, captures and traces merge likewise.",
+    columns: &[
+        Column::int("minute", "The minute in which the requests were sent, counted from 1970.")
+            .coded(Coding::Delta),
+        Column::text("server", "The server's address."),
+        Column::text("client", "The client's address."),
+        Column::text(
+            "what",
+            "What is counted: `blocks_read` and `blocks_written`, of 4,096 bytes, as the integer `file` + block number; or `files`, those of all operations, as the integer `file`.",
+        ),
+        Column::bytes(
+            "sketch",
+            "HyperLogLog of Apache DataSketches: 2^12 registers of 4 bits (or, of few, a list), a standard error of 1.6 %.",
+        ),
+    ],
+};
+
+/// Registers of a sketch, as a power of two: Spark's default.
+const LOG_REGISTERS: u8 = 12;
+/// Sketches that are kept, of 2 KiB each; then all are written.
+const SKETCHES_MAX: usize = 8 << 10;
+/// A capture in which nothing happens any more writes them all the same.
+const AGE_MAX: Duration = Duration::from_secs(60);
+const MINUTE_NS: i64 = 60_000_000_000;
+
+struct SketchesTable;
+
+impl Tabled for SketchesTable {
+    const TABLE: &'static Table = &SKETCHES;
+}
+
+/// Gives the table its place.
+pub fn register(registry: &mut Registry) {
+    registry.add::<SketchesTable>();
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Counted {
+    BlocksRead,
+    BlocksWritten,
+    Files,
+}
+
+impl Counted {
+    fn name(self) -> &'static str {
+        match self {
+            Counted::BlocksRead => "blocks_read",
+            Counted::BlocksWritten => "blocks_written",
+            Counted::Files => "files",
+        }
+    }
+}
+
+/// Server and client.
+type Pair = [Box<str>; 2];
+
+/// What a flow stands for.
+struct KnownFlow {
+    ends: Pair,
+    /// The place of its pair, and since which writing it has been there.
+    pair: Option<(u64, usize)>,
+}
+
+/// A pair's sketch of a minute.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Place {
+    minute: i64,
+    /// The pair's place in `pairs`.
+    pair: usize,
+    counted: Counted,
+}
+
+/// Makes sketches from a parser's rows.
+pub struct SketchMaker {
+    operations: usize,
+    flows: usize,
+    sketches: usize,
+    /// Columns of `operations`: when, flow, file, direction, offset, bytes.
+    columns: [usize; 6],
+    known: HashMap<i64, KnownFlow, FixedState>,
+    /// Pairs that have sketches, and where they are.
+    pairs: Vec<Pair>,
+    pair_at: HashMap<Pair, usize, FixedState>,
+    kept: HashMap<Place, HllSketch, FixedState>,
+    minute: i64,
+    /// When all were written last, and how often.
+    written: Instant,
+    writings: u64,
+}
+
+impl SketchMaker {
+    /// For the lane that writes these tables, if the operations are among them.
+    pub fn of(tables: &[TableEntry]) -> Option<SketchMaker> {
+        let place = |table: &Table| tables.iter().position(|entry| entry.table.name == table.name);
+        let columns = ["request_first", "flow", "file", "direction", "offset_bytes", "moved_bytes"];
+        Some(SketchMaker {
+            operations: place(&OPERATIONS)?,
+            flows: place(&FLOWS)?,
+            sketches: place(&SKETCHES)?,
+            columns: columns.map(|column| OPERATIONS.index_of(column)),
+            known: HashMap::with_hasher(FixedState::default()),
+            pairs: Vec::new(),
+            pair_at: HashMap::with_hasher(FixedState::default()),
+            kept: HashMap::with_hasher(FixedState::default()),
+            minute: 0,
+            written: Instant::now(),
+            writings: 0,
+        })
+    }
+
+    /// The place of the table of sketches.
+    pub fn place(&self) -> usize {
+        self.sketches
+    }
+
+    /// Takes in the lane's rows, one chunk for each table, and writes what is due into `rows`.
+    pub fn take(&mut self, chunks: &[Chunk], rows: &mut Batch) {
+        self.learn(chunks[self.flows].rows());
+        let columns = self.columns;
+        for [first, flow, file, direction, offset, bytes] in chunks[self.operations].words(columns) {
+            let (Some(first), Some(flow), Some(file)) = (first, flow, file) else { continue };
+            let minute = first / MINUTE_NS;
+            if minute > self.minute || self.kept.len() >= SKETCHES_MAX {
+                self.write(rows);
+                self.minute = self.minute.max(minute);
+            }
+            let Some(pair) = self.pair(flow) else { continue };
+            self.sketch(Place { minute, pair, counted: Counted::Files }).update(file);
+            let counted = match direction {
+                Some(0) => Counted::BlocksRead,
+                Some(_) => Counted::BlocksWritten,
+                None => continue,
+            };
+            let (offset, bytes) = (offset.unwrap_or(0) as u64, bytes.unwrap_or(0) as u32);
+            let sketch = self.sketch(Place { minute, pair, counted });
+            working_set_blocks(offset, bytes)
+                .for_each(|block| sketch.update(file.wrapping_add(block as i64)));
+        }
+    }
+
+    /// Some time has passed: writes what has waited for long.
+    pub fn on_time(&mut self, rows: &mut Batch) {
+        if self.written.elapsed() >= AGE_MAX {
+            self.write(rows);
+        }
+    }
+
+    /// Writes all sketches, in order.
+    pub fn write(&mut self, rows: &mut Batch) {
+        self.written = Instant::now();
+        let mut sketches: Vec<_> = self.kept.drain().collect();
+        sketches.sort_unstable_by_key(|(place, _)| *place);
+        for (Place { minute, pair, counted }, sketch) in
+            sketches.iter().filter(|(_, sketch)| !sketch.is_empty())
+        {
+            let [server, client] = &self.pairs[*pair];
+            let row = rows.row().int(*minute).text(server).text(client).text(counted.name());
+            row.bytes(&sketch.serialize()).end();
+        }
+        self.pairs.clear();
+        self.pair_at.clear();
+        self.writings += 1;
+    }
+
+    fn sketch(&mut self, place: Place) -> &mut HllSketch {
+        let new = || HllSketch::new(LOG_REGISTERS, HllType::Hll4).expect("a valid number of registers");
+        self.kept.entry(place).or_insert_with(new)
+    }
+
+    /// The place of a flow's pair; `None` if the flow's row was lost.
+    fn pair(&mut self, flow: i64) -> Option<usize> {
+        let flow = self.known.get_mut(&flow)?;
+        match flow.pair {
+            Some((writings, pair)) if writings == self.writings => Some(pair),
+            _ => {
+                let pair = *self.pair_at.entry(flow.ends.clone()).or_insert_with(|| {
+                    self.pairs.push(flow.ends.clone());
+                    self.pairs.len() - 1
+                });
+                flow.pair = Some((self.writings, pair));
+                Some(pair)
+            }
+        }
+    }
+
+    /// Learns which pairs flows stand for. A flow that is used was told among the last [`FLOWS_MAX`]: older ones go.
+    fn learn(&mut self, flows: &Batch) {
+        let ends = flows.texts("destination").zip(flows.texts("source"));
+        for (flow, (server, client)) in flows.ints("flow").iter().zip(ends) {
+            self.known.insert(*flow, KnownFlow { ends: [server.into(), client.into()], pair: None });
+            if self.known.len() > 2 * FLOWS_MAX {
+                self.known.retain(|known, _| flow - known < FLOWS_MAX as i64);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use datasketches::common::NumStdDev;
+    use datasketches::hll::HllUnion;
+
+    use super::*;
+    use crate::trace::rows::{Handle, Rows, WrittenBy};
+
+    struct Operations;
+
+    impl Tabled for Operations {
+        const TABLE: &'static Table = &OPERATIONS;
+    }
+
+    struct Flows;
+
+    impl Tabled for Flows {
+        const TABLE: &'static Table = &FLOWS;
+    }
+
+    /// A maker, with what a parser would have filled.
+    struct Lane {
+        maker: SketchMaker,
+        tables: Vec<TableEntry>,
+        rows: Rows,
+        operations: Handle<Operations>,
+        flows: Handle<Flows>,
+        out: Batch,
+    }
+
+    impl Lane {
+        fn new() -> Lane {
+            let mut registry = Registry::default();
+            let (operations, flows) = (registry.add(), registry.add());
+            register(&mut registry);
+            let lanes = registry.into_lanes();
+            let rows = Rows::new(lanes.each_ref().map(|tables| tables.iter().map(Chunk::new).collect()));
+            let [_, tables] = lanes;
+            let maker = SketchMaker::of(&tables).expect("the lane has them");
+            Lane { maker, tables, rows, operations, flows, out: Batch::new(&SKETCHES) }
+        }
+
+        fn flow(&mut self, flow: i64, server: &str, client: &str) {
+            let row = self.rows.row(self.flows).int(flow).int(6);
+            row.text(client).int_or_null(None).text(server).int_or_null(None).end();
+        }
+
+        fn operation(&mut self, second: i64, flow: i64, file: i64, block: i64, bytes: i64) {
+            let mut line = self.rows.line(self.operations);
+            for column in OPERATIONS.columns {
+                line = match column.name {
+                    "request_first" => line.int(second * 1_000_000_000),
+                    "flow" => line.int(flow),
+                    "file" => line.int(file),
+                    "direction" if bytes == 0 => line.null(),
+                    "direction" => line.int(0),
+                    "offset_bytes" => line.int(block * 4096),
+                    "moved_bytes" => line.int(bytes),
+                    _ => line.int(0),
+                };
+            }
+            line.end();
+        }
+
+        fn take(&mut self) {
+            let lane = WrittenBy::Rest as usize;
+            let chunks = self.rows.take(lane, self.tables.iter().map(Chunk::new).collect());
+            self.maker.take(&chunks, &mut self.out);
+        }
+
+        /// Rows by minute, client and what; several of one are merged.
+        fn sketches(&mut self) -> BTreeMap<(i64, String, String), HllUnion> {
+            self.take();
+            self.maker.write(&mut self.out);
+            let (clients, whats) = (self.out.texts("client"), self.out.texts("what"));
+            let names = self.out.ints("minute").iter().zip(clients).zip(whats);
+            let mut merged = BTreeMap::new();
+            for (((minute, client), what), bytes) in names.zip(self.out.byte_strings("sketch")) {
+                let sketch = HllSketch::deserialize(bytes).expect("a sketch");
+                let union = merged.entry((*minute, client.to_string(), what.to_string()));
+                union.or_insert_with(|| HllUnion::new(LOG_REGISTERS).expect("registers")).update(&sketch);
+            }
+            merged
+        }
+    }
+
+    fn name(minute: i64, client: &str, what: &str) -> (i64, String, String) {
+        (minute, client.to_string(), what.to_string())
+    }
+
+    /// What is merged is about the number of different blocks: of minutes, of all, and of clients that share some.
+    #[test]
+    fn merged_sketches_count() {
+        let mut lane = Lane::new();
+        lane.flow(1, "s", "one");
+        lane.flow(2, "s", "one");
+        lane.flow(3, "s", "two");
+        let mut exact: BTreeMap<_, BTreeSet<i64>> = BTreeMap::new();
+        for number in 0..30_000i64 {
+            // Three minutes, the last of which also has what was asked for in the first and answered late.
+            let (second, flow) = (number / 100 - if number % 1000 == 999 { 100 } else { 0 }, 1 + number % 3);
+            let (file, block) = (spread_file(number % 50), number * 7 % 40_000);
+            lane.operation(second.max(0), flow, file, block, if number % 10 == 0 { 0 } else { 3 * 4096 });
+            let client = if flow == 3 { "two" } else { "one" };
+            let mut count = |what: &str, item: i64| {
+                exact.entry(name(second.max(0) / 60, client, what)).or_default().insert(item);
+            };
+            count("files", file);
+            if number % 10 != 0 {
+                (block..block + 3).for_each(|block| count("blocks_read", file.wrapping_add(block)));
+            }
+            if number % 5_000 == 0 {
+                lane.take();
+            }
+        }
+        let merged = lane.sketches();
+        assert_eq!(merged.keys().collect::<Vec<_>>(), exact.keys().collect::<Vec<_>>());
+        let mut all = HllUnion::new(LOG_REGISTERS).expect("registers");
+        let close = |union: &HllUnion, exact: usize, what: &str| {
+            let bounds = union.lower_bound(NumStdDev::Three)..=union.upper_bound(NumStdDev::Three);
+            assert!(bounds.contains(&(exact as f64)), "{what}: {exact}, {bounds:?}");
+        };
+        for (name, union) in &merged {
+            close(union, exact[name].len(), &format!("{name:?}"));
+            if name.2 == "blocks_read" {
+                all.update(&union.to_sketch(HllType::Hll4));
+            }
+        }
+        let of_blocks = exact.iter().filter(|(name, _)| name.2 == "blocks_read");
+        let union: BTreeSet<i64> = of_blocks.flat_map(|(_, items)| items.iter().copied()).collect();
+        assert!(union.len() > 50_000, "{}", union.len());
+        close(&all, union.len(), "all blocks");
+    }
+
+    /// A hash, as files are.
+    fn spread_file(number: i64) -> i64 {
+        brunt_core::sketch::spread(number as u64 + 1) as i64
+    }
+
+    /// Of many flows the latest are known, and what belongs to a flow that was lost is left out as a join leaves it out.
+    #[test]
+    fn flows_are_forgotten() {
+        let mut lane = Lane::new();
+        let count = 2 * FLOWS_MAX as i64 + 10;
+        (0..count).for_each(|flow| lane.flow(flow, "s", "c"));
+        lane.operation(0, count - 1, 5, 0, 4096);
+        lane.operation(0, count - FLOWS_MAX as i64 / 2, 6, 0, 4096);
+        lane.operation(0, count + 7, 7, 0, 4096);
+        let merged = lane.sketches();
+        assert_eq!(merged[&name(0, "c", "files")].estimate().round(), 2.0);
+        assert!(lane.maker.known.len() <= 2 * FLOWS_MAX);
+    }
+
+    /// All are written when there are many, and when another minute begins; not because a moment has passed.
+    #[test]
+    fn sketches_are_written_by_minutes_and_size() {
+        let mut lane = Lane::new();
+        for client in 0..SKETCHES_MAX as i64 {
+            lane.flow(client, "s", &client.to_string());
+            lane.operation(0, client, 5, 0, 4096);
+        }
+        lane.take();
+        // Two sketches for each client: half way, all were written.
+        assert!((SKETCHES_MAX..2 * SKETCHES_MAX).contains(&lane.out.rows()), "{}", lane.out.rows());
+        lane.maker.on_time(&mut lane.out);
+        assert_eq!(lane.out.rows(), SKETCHES_MAX);
+        lane.operation(61, 0, 5, 0, 4096);
+        lane.take();
+        assert_eq!(lane.out.rows(), 2 * SKETCHES_MAX);
+    }
+}
