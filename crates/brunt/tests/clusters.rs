@@ -106,6 +106,42 @@ fn the_kubernetes_api_takes_the_manifests() {
     }
 }
 
+/// Captures on nodes: what the API takes, with no more rights than packets need, and options that there are.
+#[test]
+fn the_kubernetes_api_takes_the_captures() {
+    let manifest = file("capture.yaml");
+    let text_of = std::fs::read_to_string(&manifest).unwrap();
+    let command = text_of.lines().find(|line| line.contains("exec brunt capture ")).expect("a capture");
+    let help = brunt().args(["capture", "--help"]).output().unwrap();
+    let options: Vec<&str> = command.split_whitespace().filter(|word| word.starts_with("--")).collect();
+    assert!(options.len() > 2);
+    options.iter().for_each(|option| assert!(text(&help).contains(&format!("{option} <")), "{option}"));
+    let ready = Command::new(root().join("tools/kubernetes.sh")).arg("--ready").status();
+    if !ready.is_ok_and(|status| status.success()) {
+        skip("kubernetes-validate (tools/kubernetes.sh --prepare)");
+        return;
+    }
+    for version in VERSIONS {
+        let said = validate(version, &manifest);
+        assert!(said.status.success(), "{version}: {}", text(&said));
+    }
+    let objects: Value = serde_json::from_slice(&validate(VERSIONS[1], &manifest).stdout).unwrap();
+    let objects = objects.as_array().unwrap();
+    let of_kind = |kind: &str| objects.iter().find(|one| one["kind"] == kind).expect("an object");
+    let pods = [
+        &of_kind("DaemonSet")["spec"]["template"]["spec"],
+        &of_kind("CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"],
+    ];
+    let claim = &of_kind("PersistentVolumeClaim")["metadata"]["name"];
+    let added = [serde_json::json!(["NET_RAW"]), Value::Null];
+    for (pod, added) in pods.into_iter().zip(added) {
+        assert_eq!(&pod["volumes"][0]["persistentVolumeClaim"]["claimName"], claim);
+        let capabilities = &pod["containers"][0]["securityContext"]["capabilities"];
+        assert_eq!((&capabilities["drop"], &capabilities["add"]), (&serde_json::json!(["ALL"]), &added));
+    }
+    assert_eq!(pods[0]["hostNetwork"], true);
+}
+
 /// The commands of the manifests are ones that the program takes.
 #[test]
 fn what_pods_and_jobs_start_is_understood() {

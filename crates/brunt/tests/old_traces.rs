@@ -22,6 +22,9 @@ enum Fate {
 const VERSIONS: [(i64, Fate); 4] =
     [(1, Fate::Refused), (2, Fate::Refused), (3, Fate::Refused), (4, Fate::Read)];
 
+/// Tables that came to a version after its sample was written: it is read as one that has no rows of them.
+const LATER: [(i64, &str); 1] = [(4, "sketches")];
+
 fn sample(version: i64) -> PathBuf {
     root().join(format!("testdata/traces/v{version}"))
 }
@@ -40,7 +43,12 @@ fn every_version_has_its_fate() {
         match fate {
             Fate::Read => tables::all().iter().for_each(|table| {
                 let part = folder.join(table.name).join("part-000000.parquet");
-                assert!(part.exists(), "version {version} is read, so it needs a sample: {}", part.display());
+                let is_later = LATER.contains(&(version, table.name));
+                assert!(
+                    part.exists() != is_later,
+                    "version {version} is read, so it needs a sample: {}",
+                    part.display()
+                );
             }),
             Fate::Refused if folder.exists() => {
                 let out = run_within(brunt().arg("analyze").arg(&folder), 60);
