@@ -73,7 +73,7 @@ fn sketches_count_what_operations_say() {
             assert_eq!(array_of(&found, "what", "n"), few, "{capture} {server:?}");
             let with_own = "select hll_sketch_estimate(hll_union_agg(s)) as n from (
                             select sketch as s from sketches where what = 'files' union all
-                            select hll_sketch_agg(file) as s from operations where file is not null) as both";
+                            select hll_sketch_agg(file) as s from operations where file is not null) as together";
             let found = rows(sql_at(server, &trace, &[with_own]));
             assert_eq!(found[0]["n"], exact["files"].len() as u64, "{capture} {server:?}");
         });
