@@ -66,6 +66,7 @@ fn put_row(rows: &mut Batch, table: &'static Table, id: i64) {
             (_, ColumnKind::Float) => row.float(id as f64),
             (_, ColumnKind::Bool) => row.bool(id % 2 == 0),
             (_, ColumnKind::Text) => row.text(["GETATTR", "LOOKUP", "WRITE"][id as usize % 3]),
+            (_, ColumnKind::Bytes) => row.bytes(&id.to_le_bytes()),
         };
     }
     row.end();
