@@ -33,6 +33,7 @@ pub mod tables;
 pub mod text;
 
 pub use anonymize::{Anonymizer, KeyError};
+pub use budget::TraceParts;
 pub use recorder::{TraceRecorder, TraceStatus, TraceSummary};
 
 pub use replay::{ReplayError, Replayed, TraceNotes, is_trace, notes, replay};

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use brunt_lake::{LakeError, TableWriter, WriterLock, WriterOptions};
 
+use super::budget::TraceParts;
 use super::checksums::Checksums;
 use super::common::Common;
 use super::files::Files;
@@ -39,11 +40,11 @@ const UDP: u8 = 17;
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TraceSummary {
-    /// Rows on disk, in all tables.
+    /// Rows in all tables, on disk or moved from there.
     pub rows: u64,
-    /// Bytes of all parts on disk.
+    /// Bytes of all parts, on disk or moved from there.
     pub bytes: u64,
-    /// Parts on disk.
+    /// Parts on disk or moved from there.
     pub parts: u64,
     /// Rows that found no room, on the disk or on the way to it.
     pub rows_lost: u64,
@@ -153,7 +154,7 @@ impl TraceRecorder {
         let program = concat!("brunt ", env!("CARGO_PKG_VERSION"));
         note.rows().row().int(VERSION).text(program).bool(anonymous).end();
         note.finish()?;
-        let shared = Arc::new(Shared::new(count, options.keep_bytes, lock));
+        let shared = Arc::new(Shared::new(count, options, lock));
         let options = options.share(count);
         let recorders: Vec<TraceRecorder> = (0..count)
             .map(|pipeline| TraceRecorder::start(folder, &options, pipeline as u16, &shared))
@@ -207,6 +208,11 @@ impl TraceRecorder {
     /// How the trace is doing, for another thread.
     pub fn status(&self) -> TraceStatus {
         TraceStatus(Arc::clone(&self.shared))
+    }
+
+    /// The closed parts, for whoever moves them while others are written. There are some only if the options say so.
+    pub fn parts(&self) -> TraceParts {
+        TraceParts::new(Arc::clone(&self.shared))
     }
 
     /// The capture is over: writes what is left, and `ledger` as the last row of `statistics`. Counts

@@ -67,8 +67,10 @@ pub struct TraceOptions {
     pub part_age_max: Duration,
     /// Rows on the way to a thread that writes take so much memory before they are sent.
     pub chunk_bytes: usize,
-    /// Bytes of the trace on disk; beyond it the oldest parts go. `None`: keep all.
+    /// Bytes of the trace on disk; beyond it the oldest parts go. `None`: keep all. Parts that were moved take none.
     pub keep_bytes: Option<u64>,
+    /// Closed parts are listed for whoever moves them to another place ([`super::TraceParts`]).
+    pub lists_parts: bool,
     /// When the disk is full.
     pub on_full: OnFull,
     /// When writing is slower than parsing.
@@ -93,6 +95,7 @@ impl Default for TraceOptions {
             part_age_max: Duration::from_secs(600),
             chunk_bytes: 512 << 10,
             keep_bytes: None,
+            lists_parts: false,
             on_full: OnFull::default(),
             on_lag: OnLag::default(),
             anonymizer: None,
@@ -144,7 +147,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub fn new(pipelines: usize, keep_bytes: Option<u64>, lock: WriterLock) -> Shared {
+    pub fn new(pipelines: usize, options: &TraceOptions, lock: WriterLock) -> Shared {
+        let keep_bytes = options.keep_bytes.or(options.lists_parts.then_some(u64::MAX));
         Shared {
             rows_lost: AtomicU64::new(0),
             packets_dropped: AtomicU64::new(0),
