@@ -233,7 +233,10 @@ fn a_library_has_one_crate_that_knows_it() {
         ("maud", &["brunt-report"]),
         ("axum", &["brunt-web"]),
         ("hyper", &["brunt-web"]),
-        ("tokio", &["brunt-web"]),
+        // The second one behind its feature `s3`, for a library that is asynchronous.
+        ("tokio", &["brunt-web", "brunt-remote"]),
+        ("object_store", &["brunt-remote"]),
+        ("reqwest", &["brunt-remote"]),
     ] {
         for (name, dependencies) in dependencies() {
             let knows = dependencies.iter().any(|other| other == library);

@@ -1,0 +1,126 @@
+//! Moves parts on a thread of its own while somebody else makes them. The one who makes them never waits for it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::mover::{MoveCounts, MoveTurn, Mover, PartSource};
+use crate::store::StopWaiting;
+
+/// How often new parts are looked for.
+const LOOK: Duration = Duration::from_millis(200);
+/// What goes wrong is told again after so long if it still does.
+const TELL_AGAIN: Duration = Duration::from_secs(600);
+
+/// Takes what the user should know.
+pub type TellUser = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// When whoever waits for a store gives up; can be changed from elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct Deadline(Arc<Mutex<Option<Instant>>>);
+
+impl Deadline {
+    /// Gives up at this time; `None`: never.
+    pub fn set(&self, at: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    /// Whether it has passed.
+    pub fn is_over(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| Instant::now() >= at)
+    }
+
+    /// The same for a store.
+    pub fn stop(&self) -> StopWaiting {
+        let deadline = self.clone();
+        Arc::new(move || deadline.is_over())
+    }
+}
+
+/// A mover at work.
+#[derive(Debug)]
+pub struct BackgroundMover {
+    thread: JoinHandle<Mover>,
+    ends: Arc<AtomicBool>,
+    deadline: Deadline,
+    counts: Arc<Mutex<MoveCounts>>,
+}
+
+impl BackgroundMover {
+    /// Starts the thread. `deadline` is the one that the mover's store looks at.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn start(
+        mover: Mover,
+        source: Box<dyn PartSource + Send>,
+        deadline: Deadline,
+        tell: TellUser,
+    ) -> std::io::Result<BackgroundMover> {
+        let (ends, counts) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let work = Work { mover, source, ends: Arc::clone(&ends), counts: Arc::clone(&counts), tell };
+        let thread = std::thread::Builder::new().name("mover".into()).spawn(move || work.run())?;
+        Ok(BackgroundMover { thread, ends, deadline, counts })
+    }
+
+    /// What became of the parts up to now.
+    pub fn counts(&self) -> MoveCounts {
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends it within a moment, also while it waits for the store. The mover, to go on with what is left.
+    pub fn finish(self) -> Mover {
+        self.ends.store(true, Ordering::Release);
+        self.deadline.set(Some(Instant::now()));
+        self.thread.thread().unpark();
+        let mover = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        self.deadline.set(None);
+        mover
+    }
+}
+
+struct Work {
+    mover: Mover,
+    source: Box<dyn PartSource + Send>,
+    ends: Arc<AtomicBool>,
+    counts: Arc<Mutex<MoveCounts>>,
+    tell: TellUser,
+}
+
+impl Work {
+    fn run(mut self) -> Mover {
+        let mut told: Option<Instant> = None;
+        while !self.ends.load(Ordering::Acquire) {
+            let turn = self.mover.turn(&mut *self.source);
+            *self.counts.lock().unwrap_or_else(PoisonError::into_inner) = self.mover.counts(&*self.source);
+            for conflict in self.mover.take_conflicts() {
+                (self.tell)(&conflict.to_string());
+            }
+            let is_due = told.is_none_or(|told| told.elapsed() >= TELL_AGAIN);
+            // What does not pass by itself passes when somebody does something, for example gives new credentials.
+            let said = match (&turn, self.mover.trouble()) {
+                (Err(error), _) => Some(error.to_string()),
+                (Ok(MoveTurn::Waits(_)), Some((error, _))) => Some(error.to_string()),
+                _ => None,
+            };
+            match said {
+                Some(said) if is_due && !self.ends.load(Ordering::Acquire) => {
+                    (self.tell)(&format!("{said}; parts stay here meanwhile, and are moved when it answers"));
+                    told = Some(Instant::now());
+                }
+                None if told.is_some() && self.mover.trouble().is_none() => {
+                    (self.tell)(&format!("{} answers again; parts are being moved", self.mover.address()));
+                    told = None;
+                }
+                _ => {}
+            }
+            match turn {
+                Ok(MoveTurn::Went) => {}
+                Ok(MoveTurn::Waits(wait)) => std::thread::park_timeout(wait.min(Duration::from_secs(1))),
+                Ok(MoveTurn::Idle) | Err(_) => std::thread::park_timeout(LOOK),
+            }
+        }
+        self.mover
+    }
+}

@@ -1,0 +1,303 @@
+//! The local end: which files of a folder are parts, whose lake it is, and who works in it.
+//!
+//! A folder and the place it is moved to carry the same mark, a small file with a random number. So parts of two folders
+//! never mix under one prefix, and a move that goes on after a crash knows its own place.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::error::RemoteError;
+use crate::mover::{PartSource, Waiting};
+
+/// The mark's name in folders and below prefixes. Spark takes no file with such a name for data.
+pub const MARK_NAME: &str = "_brunt-lake.json";
+/// A mark takes no more than this.
+pub(crate) const MARK_BYTES_MAX: usize = 4096;
+/// What names of parts end with; one that is being written ends otherwise.
+const PART_SUFFIX: &str = ".parquet";
+/// Where a compacted folder says which of its parts count: then not every file with a part's name does.
+const CATALOG_NAME: &str = "_catalog";
+/// Folders in folders are looked at so far down: tables, days, hours, servers.
+const DEPTH_MAX: usize = 8;
+
+/// A complete part in a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalPart {
+    /// The file.
+    pub path: PathBuf,
+    /// Its path below the folder, with slashes: what its key ends with.
+    pub relative: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl LocalPart {
+    /// A file of a folder. `None` if its name cannot be a key.
+    pub fn new(folder: &Path, path: PathBuf, bytes: u64) -> Option<LocalPart> {
+        let segments = path.strip_prefix(folder).ok()?.components();
+        let segments: Option<Vec<&str>> = segments.map(|segment| segment.as_os_str().to_str()).collect();
+        let relative = segments?.join("/");
+        crate::address::is_safe_path(&relative).then_some(LocalPart { path, relative, bytes })
+    }
+}
+
+/// Whether a path below a lake is that of a complete part.
+pub fn is_part(relative: &str) -> bool {
+    relative.contains('/') && relative.ends_with(PART_SUFFIX)
+}
+
+/// The complete parts in a folder, in the order of their names. Beside them, files that have a part's name but cannot be
+/// sent: links, and names that cannot be keys.
+///
+/// # Errors
+/// The folder cannot be read, or was compacted.
+pub fn parts(folder: &Path) -> Result<(Vec<LocalPart>, Vec<PathBuf>), RemoteError> {
+    if folder.join(CATALOG_NAME).exists() {
+        return Err(RemoteError::Compacted { path: folder.to_path_buf() });
+    }
+    let (mut parts, mut odd) = (Vec::new(), Vec::new());
+    let mut folders = vec![(folder.to_path_buf(), 0)];
+    while let Some((here, depth)) = folders.pop() {
+        for entry in std::fs::read_dir(&here).map_err(RemoteError::io(&here))? {
+            let entry = entry.map_err(RemoteError::io(&here))?;
+            let (path, kind) = (entry.path(), entry.file_type().map_err(RemoteError::io(&here))?);
+            if kind.is_dir() && depth < DEPTH_MAX {
+                folders.push((path, depth + 1));
+                continue;
+            }
+            let is_named_so = path.extension().is_some_and(|extension| extension == "parquet");
+            if !is_named_so || depth == 0 {
+                continue;
+            }
+            let bytes = entry.metadata().map_err(RemoteError::io(&path))?.len();
+            match LocalPart::new(folder, path.clone(), bytes).filter(|_| kind.is_file()) {
+                Some(part) => parts.push(part),
+                None => odd.push(path),
+            }
+        }
+    }
+    parts.sort_by(|a, b| a.relative.cmp(&b.relative));
+    odd.sort();
+    Ok((parts, odd))
+}
+
+/// The parts of a folder in which nobody writes, to be moved one after the other.
+#[derive(Debug)]
+pub struct FolderSource {
+    left: VecDeque<LocalPart>,
+    bytes_left: u64,
+}
+
+impl FolderSource {
+    /// All parts that are there now.
+    pub fn new(parts: Vec<LocalPart>) -> FolderSource {
+        let bytes_left = parts.iter().map(|part| part.bytes).sum();
+        FolderSource { left: parts.into(), bytes_left }
+    }
+}
+
+impl PartSource for FolderSource {
+    fn claim(&mut self) -> Option<LocalPart> {
+        self.left.front().cloned()
+    }
+
+    fn delete(&mut self, part: &LocalPart) -> io::Result<()> {
+        std::fs::remove_file(&part.path)
+    }
+
+    fn done(&mut self, part: &LocalPart) {
+        if self.left.front() == Some(part) {
+            self.left.pop_front();
+            self.bytes_left -= part.bytes;
+        }
+    }
+
+    fn waiting(&self) -> Waiting {
+        Waiting { parts: self.left.len() as u64, bytes: self.bytes_left }
+    }
+}
+
+/// When a file was written last and how large it is: whether it is still the one that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    bytes: u64,
+    modified: Option<SystemTime>,
+    inode: u64,
+}
+
+impl Stamp {
+    pub fn of(path: &Path) -> io::Result<Stamp> {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(path)?;
+        Ok(Stamp { bytes: metadata.len(), modified: metadata.modified().ok(), inode: metadata.ino() })
+    }
+}
+
+/// Whose parts these are.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LakeMark {
+    /// A random number in hexadecimal.
+    pub lake: String,
+}
+
+impl LakeMark {
+    /// The mark of a folder, if it has one.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(folder: &Path) -> Result<Option<LakeMark>, RemoteError> {
+        let path = folder.join(MARK_NAME);
+        match std::fs::read(&path) {
+            Ok(bytes) => LakeMark::parse(&bytes, || path.display().to_string()).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(RemoteError::io(&path)(error)),
+        }
+    }
+
+    /// The mark of a folder; a new one is written if there is none.
+    ///
+    /// # Errors
+    /// It cannot be read or written.
+    pub fn read_or_make(folder: &Path) -> Result<LakeMark, RemoteError> {
+        if let Some(mark) = LakeMark::read(folder)? {
+            return Ok(mark);
+        }
+        let mut number = [0; 16];
+        getrandom::fill(&mut number).map_err(|error| RemoteError::io(folder)(io::Error::other(error)))?;
+        let mark = LakeMark { lake: format!("{:032x}", u128::from_be_bytes(number)) };
+        mark.write(folder)?;
+        Ok(mark)
+    }
+
+    /// Marks a folder, durably: a store is marked next, and must not know of a folder that forgot.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub fn write(&self, folder: &Path) -> Result<(), RemoteError> {
+        let (path, open) = (folder.join(MARK_NAME), folder.join(format!("{MARK_NAME}.open")));
+        let write = || {
+            let mut file = File::create(&open)?;
+            file.write_all(&self.to_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&open, &path)?;
+            File::open(folder)?.sync_all()
+        };
+        write().map_err(RemoteError::io(&path))
+    }
+
+    pub(crate) fn parse(bytes: &[u8], place: impl FnOnce() -> String) -> Result<LakeMark, RemoteError> {
+        let mark: Option<LakeMark> = serde_json::from_slice(bytes).ok();
+        let is_number =
+            |mark: &LakeMark| mark.lake.len() == 32 && mark.lake.bytes().all(|byte| byte.is_ascii_hexdigit());
+        mark.filter(is_number).ok_or_else(|| RemoteError::Mark { place: place() })
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        format!("{{\"lake\": \"{}\"}}\n", self.lake).into_bytes()
+    }
+}
+
+/// Keeps others from a folder while somebody writes or moves parts there. Ends with the process at the latest.
+#[derive(Debug)]
+pub struct FolderLock(#[allow(dead_code, reason = "holds the lock until it is dropped")] Option<File>);
+
+impl FolderLock {
+    /// For whoever takes parts away or brings some: nobody else may do anything.
+    ///
+    /// # Errors
+    /// Somebody else does, or there is no such folder.
+    pub fn exclusive(folder: &Path) -> Result<FolderLock, RemoteError> {
+        FolderLock::take(folder, File::try_lock)
+    }
+
+    /// For whoever only adds parts, such as a capture that moves none.
+    ///
+    /// # Errors
+    /// As [`FolderLock::exclusive`].
+    pub fn shared(folder: &Path) -> Result<FolderLock, RemoteError> {
+        FolderLock::take(folder, File::try_lock_shared)
+    }
+
+    fn take(
+        folder: &Path,
+        lock: impl FnOnce(&File) -> Result<(), std::fs::TryLockError>,
+    ) -> Result<FolderLock, RemoteError> {
+        let file = File::open(folder).map_err(RemoteError::io(folder))?;
+        match lock(&file) {
+            Ok(()) => Ok(FolderLock(Some(file))),
+            Err(std::fs::TryLockError::WouldBlock) => Err(RemoteError::Busy { path: folder.to_path_buf() }),
+            // A file system without locks: what moves parts looks at each file before it deletes it in any case.
+            Err(std::fs::TryLockError::Error(_)) => Ok(FolderLock(None)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn only_complete_parts_are_found() {
+        let folder = TempDir::new().unwrap();
+        let put = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, name).unwrap();
+        };
+        for name in [
+            "operations/part-000001.parquet",
+            "operations/part-000000.parquet",
+            "operations/date=2026-11-25/part-000000.parquet",
+            "operations/part-000002.parquet.open",
+            "stray.parquet",
+            "summary.json",
+            MARK_NAME,
+        ] {
+            put(name);
+        }
+        std::os::unix::fs::symlink("part-000000.parquet", folder.path().join("operations/link.parquet"))
+            .unwrap();
+        let (parts, odd) = parts(folder.path()).unwrap();
+        let names: Vec<_> = parts.iter().map(|part| part.relative.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "operations/date=2026-11-25/part-000000.parquet",
+                "operations/part-000000.parquet",
+                "operations/part-000001.parquet"
+            ]
+        );
+        assert_eq!(parts[1].bytes, "operations/part-000000.parquet".len() as u64);
+        assert_eq!(odd, [folder.path().join("operations/link.parquet")]);
+        put("_catalog/v00000001.json");
+        let refused = super::parts(folder.path());
+        assert!(matches!(refused, Err(RemoteError::Compacted { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn a_mark_stays_and_a_broken_one_is_named() {
+        let folder = TempDir::new().unwrap();
+        assert_eq!(LakeMark::read(folder.path()).unwrap(), None);
+        let mark = LakeMark::read_or_make(folder.path()).unwrap();
+        assert_eq!(LakeMark::read_or_make(folder.path()).unwrap(), mark);
+        std::fs::write(folder.path().join(MARK_NAME), "{\"lake\": 3}").unwrap();
+        let refused = LakeMark::read_or_make(folder.path());
+        assert!(matches!(refused, Err(RemoteError::Mark { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn who_moves_parts_is_alone() {
+        let folder = TempDir::new().unwrap();
+        let capture = FolderLock::shared(folder.path()).unwrap();
+        let compaction = FolderLock::shared(folder.path()).unwrap();
+        assert!(matches!(FolderLock::exclusive(folder.path()), Err(RemoteError::Busy { .. })));
+        drop((capture, compaction));
+        let _mover = FolderLock::exclusive(folder.path()).unwrap();
+        assert!(matches!(FolderLock::shared(folder.path()), Err(RemoteError::Busy { .. })));
+    }
+}

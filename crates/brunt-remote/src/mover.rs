@@ -1,0 +1,376 @@
+//! Carries out what [`crate::plan`] decides: asks the store, sends, compares, deletes. One part at a time and on the
+//! thread of its caller.
+//!
+//! The rule: an answer that does not come is never an end. It is counted, and the part stays where it is until the store
+//! has answered.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::time::{Duration, Instant};
+
+use brunt_core::Nanos;
+
+use crate::address::RemoteAddress;
+use crate::error::RemoteError;
+use crate::folder::{LakeMark, LocalPart, MARK_BYTES_MAX, MARK_NAME, Stamp};
+use crate::plan::{Ending, MoveStep, NextStep, PartPlan, Patience, StepOutcome};
+use crate::store::{Fingerprint, Likeness, ObjectFacts, RemoteStore, Sent};
+
+/// Where parts come from.
+pub trait PartSource {
+    /// The part to be moved next; the same one until it is done. `None`: there is none now. Whoever keeps the folder
+    /// within its size leaves this part alone.
+    fn claim(&mut self) -> Option<LocalPart>;
+    /// Deletes the local file of the claimed part.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    fn delete(&mut self, part: &LocalPart) -> io::Result<()>;
+    /// The claimed part has come to its end, whichever it was, and is not to be given out again.
+    fn done(&mut self, part: &LocalPart);
+    /// Parts that are not done.
+    fn waiting(&self) -> Waiting;
+}
+
+/// Parts that are still to be moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// How many.
+    pub parts: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What became of the parts up to now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct MoveCounts {
+    /// Parts that were sent and that the store has shown to hold.
+    pub parts_moved: u64,
+    /// Their bytes.
+    pub bytes_moved: u64,
+    /// Parts that the store held before, byte for byte.
+    pub parts_found: u64,
+    /// Their bytes.
+    pub bytes_found: u64,
+    /// Parts that stay here because an object of that name has other bytes.
+    pub parts_refused: u64,
+    /// Parts that were deleted here, or replaced, before the store had them.
+    pub parts_withdrawn: u64,
+    /// Requests without a useful answer, after each of which the part was tried again.
+    pub retries: u64,
+    /// Bytes that were read back because the store's tag did not prove them.
+    pub bytes_read_back: u64,
+    /// Parts that are still to be moved.
+    pub parts_waiting: u64,
+    /// Their bytes.
+    pub bytes_waiting: u64,
+}
+
+/// How parts are moved.
+#[derive(Clone, Debug)]
+pub struct MoveOptions {
+    /// Makes copies: nothing local is deleted.
+    pub keeps_local: bool,
+}
+
+/// What [`Mover::turn`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveTurn {
+    /// A step; there is more to do.
+    Went,
+    /// Nothing: the store did not answer, and is left alone for so long.
+    Waits(Duration),
+    /// Nothing: no part is waiting.
+    Idle,
+}
+
+/// The part under way.
+struct Current {
+    part: LocalPart,
+    plan: PartPlan,
+    /// The file as it was when its move began.
+    stamp: Stamp,
+    print: Option<Fingerprint>,
+    facts: Option<ObjectFacts>,
+}
+
+/// Moves the parts of one folder to one place.
+pub struct Mover {
+    address: RemoteAddress,
+    store: Box<dyn RemoteStore>,
+    mark: LakeMark,
+    options: MoveOptions,
+    /// Whether the place was seen to carry our mark.
+    is_ours: bool,
+    current: Option<Current>,
+    patience: Patience,
+    counts: MoveCounts,
+    /// What went wrong last and will be tried again.
+    trouble: Option<RemoteError>,
+    /// Parts that were refused and not yet told.
+    conflicts: Vec<RemoteError>,
+    begun: Instant,
+}
+
+impl Mover {
+    /// Nothing is asked of the store yet.
+    pub fn new(
+        address: RemoteAddress,
+        store: Box<dyn RemoteStore>,
+        mark: LakeMark,
+        options: MoveOptions,
+    ) -> Mover {
+        Mover {
+            address,
+            store,
+            mark,
+            options,
+            is_ours: false,
+            current: None,
+            patience: Patience::default(),
+            counts: MoveCounts::default(),
+            trouble: None,
+            conflicts: Vec::new(),
+            begun: Instant::now(),
+        }
+    }
+
+    /// Where to.
+    pub fn address(&self) -> &RemoteAddress {
+        &self.address
+    }
+
+    /// What became of the parts of a source.
+    pub fn counts(&self, source: &dyn PartSource) -> MoveCounts {
+        let Waiting { parts, bytes } = source.waiting();
+        MoveCounts {
+            retries: self.patience.retries + self.store.retries(),
+            parts_waiting: parts,
+            bytes_waiting: bytes,
+            ..self.counts
+        }
+    }
+
+    /// Why the store has not been of use since some time, and since when; `None` while it answers.
+    pub fn trouble(&self) -> Option<(&RemoteError, Duration)> {
+        let since = self.patience.silent_since?;
+        Some((self.trouble.as_ref()?, self.now().since(since)))
+    }
+
+    /// Parts that were refused since this was asked last, each a [`RemoteError::Conflict`].
+    pub fn take_conflicts(&mut self) -> Vec<RemoteError> {
+        std::mem::take(&mut self.conflicts)
+    }
+
+    /// Another source comes, with all parts that the last one left, refused ones too. The store is asked at once, however
+    /// long it was to be left alone.
+    pub fn begin_again(&mut self) {
+        self.current = None;
+        self.counts.parts_refused = 0;
+        self.patience.on_answer();
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(self.begun.elapsed().as_nanos() as u64)
+    }
+
+    /// Carries out the next step. After an error it may be called again: the part under way begins anew.
+    ///
+    /// # Errors
+    /// Something that does not pass by itself: the store refuses, the place belongs to others, a file cannot be read
+    /// or deleted. Answers that do not come are no errors.
+    pub fn turn(&mut self, source: &mut dyn PartSource) -> Result<MoveTurn, RemoteError> {
+        if let Some(until) = self.patience.until(self.now()) {
+            return Ok(MoveTurn::Waits(until.since(self.now())));
+        }
+        if !self.is_ours {
+            return self.claim_place().map(|()| MoveTurn::Went).or_else(|error| self.put_off(error));
+        }
+        if self.current.is_none() {
+            let Some(part) = source.claim() else { return Ok(MoveTurn::Idle) };
+            let Ok(stamp) = Stamp::of(&part.path) else {
+                // Whoever deleted it has counted it.
+                self.counts.parts_withdrawn += 1;
+                source.done(&part);
+                return Ok(MoveTurn::Went);
+            };
+            let plan = PartPlan::new(self.options.keeps_local);
+            self.current = Some(Current { part, plan, stamp, print: None, facts: None });
+        }
+        let mut current = self.current.take().expect("it was just put there");
+        match current.plan.next(&self.patience, self.now()) {
+            NextStep::WaitUntil(until) => {
+                self.current = Some(current);
+                Ok(MoveTurn::Waits(until.since(self.now())))
+            }
+            NextStep::End(ending) => {
+                self.end(&current, ending);
+                source.done(&current.part);
+                Ok(MoveTurn::Went)
+            }
+            NextStep::Do(step) => {
+                let result = self.carry_out(step, &mut current, source);
+                let now = self.now();
+                let outcome = *result.as_ref().unwrap_or(&StepOutcome::NoAnswer);
+                current.plan.on(outcome, &mut self.patience, now);
+                self.current = Some(current);
+                match result {
+                    Ok(_) => Ok(MoveTurn::Went),
+                    Err(error) if error.is_passing() => {
+                        self.trouble = Some(error);
+                        Ok(MoveTurn::Went)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+
+    /// Takes a turn's error for one that may pass.
+    fn put_off(&mut self, error: RemoteError) -> Result<MoveTurn, RemoteError> {
+        self.patience.on_no_answer(self.now());
+        if !error.is_passing() {
+            return Err(error);
+        }
+        self.trouble = Some(error);
+        Ok(MoveTurn::Went)
+    }
+
+    /// Makes sure that the place is this folder's: it carries the same mark, or is empty and gets it.
+    ///
+    /// # Errors
+    /// It carries another, or has objects and no mark; or as [`Mover::turn`].
+    pub fn claim_place(&mut self) -> Result<(), RemoteError> {
+        let key = self.address.key(MARK_NAME);
+        let taken = |theirs| RemoteError::Taken { address: self.address.to_string(), theirs };
+        if self.store.look(&key)?.is_none() {
+            if let Some(object) = self.store.list(&self.address.prefix, 1)?.first()
+                && object.key != key
+            {
+                return Err(taken(format!("'{}', which brunt did not put there", object.key)));
+            }
+            // Whoever comes first is in the mark that is read next.
+            self.store.send_bytes(&key, &self.mark.to_bytes())?;
+        }
+        let found = read_mark(&*self.store, &self.address)?;
+        if found != self.mark {
+            return Err(taken(format!("mark {}", found.lake)));
+        }
+        self.patience.on_answer();
+        self.is_ours = true;
+        Ok(())
+    }
+
+    fn carry_out(
+        &mut self,
+        step: MoveStep,
+        current: &mut Current,
+        source: &mut dyn PartSource,
+    ) -> Result<StepOutcome, RemoteError> {
+        let Current { part, stamp, print, facts, .. } = current;
+        let key = self.address.key(&part.relative);
+        if Stamp::of(&part.path).ok() != Some(*stamp) {
+            return Ok(StepOutcome::Changed);
+        }
+        match step {
+            MoveStep::Look => {
+                *facts = self.store.look(&key)?;
+                Ok(if facts.is_some() { StepOutcome::Present } else { StepOutcome::Absent })
+            }
+            MoveStep::Send => Ok(match self.store.send_file(&key, &part.path, part.bytes)? {
+                Sent::Stored => StepOutcome::Stored,
+                Sent::Exists => StepOutcome::Present,
+            }),
+            MoveStep::Compare => {
+                let print = match print {
+                    Some(print) => print,
+                    None => {
+                        let file = File::open(&part.path).map_err(RemoteError::io(&part.path))?;
+                        let read =
+                            Fingerprint::read(file, part.bytes).map_err(RemoteError::io(&part.path))?;
+                        print.insert(read)
+                    }
+                };
+                let facts = facts.as_ref().expect("it was looked at before");
+                let is_same = match print.likeness(facts) {
+                    Likeness::Same => true,
+                    Likeness::Different => false,
+                    Likeness::Unknown => {
+                        let (is_same, bytes) = is_object_same(&*self.store, &key, part)?;
+                        self.counts.bytes_read_back += bytes;
+                        is_same
+                    }
+                };
+                let is_unchanged = Stamp::of(&part.path).ok() == Some(*stamp);
+                Ok(match (is_unchanged, is_same) {
+                    (false, _) => StepOutcome::Changed,
+                    (true, true) => StepOutcome::Same,
+                    (true, false) => StepOutcome::Different,
+                })
+            }
+            MoveStep::Delete => match source.delete(part) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Err(RemoteError::io(&part.path)(error))
+                }
+                _ => Ok(StepOutcome::Deleted),
+            },
+        }
+    }
+
+    fn end(&mut self, current: &Current, ending: Ending) {
+        let (part, counts) = (&current.part, &mut self.counts);
+        match ending {
+            Ending::Settled { sent: true } => {
+                counts.parts_moved += 1;
+                counts.bytes_moved += part.bytes;
+            }
+            Ending::Settled { sent: false } => {
+                counts.parts_found += 1;
+                counts.bytes_found += part.bytes;
+            }
+            Ending::Refused => {
+                counts.parts_refused += 1;
+                let object = format!("s3://{}/{}", self.address.bucket, self.address.key(&part.relative));
+                self.conflicts.push(RemoteError::Conflict { path: part.path.clone(), object });
+            }
+            Ending::Withdrawn => counts.parts_withdrawn += 1,
+        }
+    }
+}
+
+/// The mark of a place.
+///
+/// # Errors
+/// It has none, or none that can be read; or the store does not answer.
+pub(crate) fn read_mark(store: &dyn RemoteStore, address: &RemoteAddress) -> Result<LakeMark, RemoteError> {
+    let key = address.key(MARK_NAME);
+    let mut bytes = Vec::new();
+    store.read(&key, &mut |piece| {
+        bytes.extend_from_slice(&piece[..piece.len().min(MARK_BYTES_MAX + 1 - bytes.len())]);
+        Ok(bytes.len() <= MARK_BYTES_MAX)
+    })?;
+    LakeMark::parse(&bytes, || format!("s3://{}/{key}", address.bucket))
+}
+
+/// Reads an object and the local file side by side. Whether they are the same, and how many bytes were read.
+pub(crate) fn is_object_same(
+    store: &dyn RemoteStore,
+    key: &str,
+    part: &LocalPart,
+) -> Result<(bool, u64), RemoteError> {
+    let io = |error| RemoteError::io(&part.path)(error);
+    let mut file = io::BufReader::new(File::open(&part.path).map_err(io)?);
+    let (mut here, mut is_same, mut bytes) = (Vec::new(), true, 0);
+    store.read(key, &mut |piece| {
+        here.resize(piece.len(), 0);
+        is_same = match file.read_exact(&mut here) {
+            Ok(()) => here == piece,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => false,
+            Err(error) => return Err(io(error)),
+        };
+        bytes += piece.len() as u64;
+        Ok(is_same)
+    })?;
+    is_same &= bytes == part.bytes && file.read(&mut [0]).map_err(io)? == 0;
+    Ok((is_same, bytes))
+}

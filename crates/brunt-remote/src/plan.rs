@@ -1,0 +1,307 @@
+//! Decides how a part gets to a store: which step comes next, when to try again, when it is settled. Carried out by
+//! [`crate::mover`]; knows no file, no store and no clock.
+//!
+//! ```text
+//!           ┌── nothing there ──► Send ──stored──┐
+//!   Look ───┤                       │            ▼
+//!     ▲     │                       └─exists──► Look        same ──► Delete ──► settled
+//!     │     └── something there ────────────► Compare ──────┤
+//!     │                                                     different ──► refused
+//!     └── no answer, at any step: what became of it is not known, so the store is asked again
+//! ```
+//!
+//! What was sent is looked at and compared like anything else that is there. So a part that was sent before a crash takes
+//! the same way as one sent a moment ago, and every state can be left at any time.
+//!
+//! The one rule: [`MoveStep::Delete`] comes only after [`StepOutcome::Same`].
+
+use std::time::Duration;
+
+use brunt_core::Nanos;
+
+/// The first wait after an answer that did not come; each further one is twice as long.
+const WAIT_MIN: Duration = Duration::from_secs(1);
+/// Waits grow up to this.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// What is to be done with the part under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveStep {
+    /// Ask the store what it has under the part's key.
+    Look,
+    /// Send the part, unless an object is there.
+    Send,
+    /// Find out whether the object has the same bytes.
+    Compare,
+    /// Delete the local file.
+    Delete,
+}
+
+/// What became of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepOutcome {
+    /// Look: there is no such object.
+    Absent,
+    /// Look: there is one. Send: there was one before.
+    Present,
+    /// Send: the store took it.
+    Stored,
+    /// Compare: the same bytes.
+    Same,
+    /// Compare: other bytes.
+    Different,
+    /// Delete: the file is gone.
+    Deleted,
+    /// Any step: no answer, or one that may be another later.
+    NoAnswer,
+    /// Any step: the local file is gone or has changed since it was looked at.
+    Changed,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextStep {
+    /// Carry out this step and report its outcome.
+    Do(MoveStep),
+    /// Nothing before this time: the store did not answer.
+    WaitUntil(Nanos),
+    /// The part has come to its end.
+    End(Ending),
+}
+
+/// How a part ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The store has it, and has shown so.
+    Settled {
+        /// Whether it was sent here rather than found there.
+        sent: bool,
+    },
+    /// An object of its name has other bytes. The local file is as it was.
+    Refused,
+    /// The local file was gone or replaced before the store had it.
+    Withdrawn,
+}
+
+/// One part on its way.
+#[derive(Clone, Debug)]
+pub struct PartPlan {
+    state: State,
+    /// Whether the local file stays.
+    keeps_local: bool,
+    sent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    To(MoveStep),
+    Ended(Ending),
+}
+
+impl PartPlan {
+    /// A part of which nothing is known but that its file is there. `keeps_local`: a copy is made, nothing is deleted.
+    pub fn new(keeps_local: bool) -> PartPlan {
+        PartPlan { state: State::To(MoveStep::Look), keeps_local, sent: false }
+    }
+
+    /// What to do at `now`.
+    pub fn next(&self, patience: &Patience, now: Nanos) -> NextStep {
+        match (self.state, patience.until) {
+            (State::Ended(ending), _) => NextStep::End(ending),
+            (State::To(_), Some(until)) if now < until => NextStep::WaitUntil(until),
+            (State::To(step), _) => NextStep::Do(step),
+        }
+    }
+
+    /// Takes in what became of the step that [`PartPlan::next`] asked for.
+    ///
+    /// # Panics
+    /// The outcome is none of that step.
+    pub fn on(&mut self, outcome: StepOutcome, patience: &mut Patience, now: Nanos) {
+        let State::To(step) = self.state else { panic!("{outcome:?} of a part that has ended") };
+        let settled = State::Ended(Ending::Settled { sent: self.sent || outcome == StepOutcome::Stored });
+        self.state = match (step, outcome) {
+            (MoveStep::Look, StepOutcome::Absent) => State::To(MoveStep::Send),
+            (MoveStep::Look, StepOutcome::Present) => State::To(MoveStep::Compare),
+            (MoveStep::Send, StepOutcome::Stored | StepOutcome::Present) => State::To(MoveStep::Look),
+            (MoveStep::Compare, StepOutcome::Same) if self.keeps_local => settled,
+            (MoveStep::Compare, StepOutcome::Same) => State::To(MoveStep::Delete),
+            (MoveStep::Compare, StepOutcome::Different) => State::Ended(Ending::Refused),
+            (MoveStep::Delete, StepOutcome::Deleted) => settled,
+            // What is in the store was compared with a file that is no more.
+            (_, StepOutcome::Changed) => State::Ended(Ending::Withdrawn),
+            (_, StepOutcome::NoAnswer) => State::To(MoveStep::Look),
+            (step, outcome) => panic!("{step:?} cannot end with {outcome:?}"),
+        };
+        self.sent |= outcome == StepOutcome::Stored;
+        match outcome {
+            StepOutcome::NoAnswer => patience.on_no_answer(now),
+            StepOutcome::Changed | StepOutcome::Deleted => {}
+            _ => patience.on_answer(),
+        }
+    }
+}
+
+/// Knows how long to leave a store alone that did not answer. Shared by all parts: one link serves them all.
+#[derive(Clone, Debug, Default)]
+pub struct Patience {
+    until: Option<Nanos>,
+    wait: Duration,
+    /// Steps that had no answer, each of which is tried again.
+    pub retries: u64,
+    /// Since when there has been no answer.
+    pub silent_since: Option<Nanos>,
+}
+
+impl Patience {
+    /// A step had no answer at `now`.
+    pub fn on_no_answer(&mut self, now: Nanos) {
+        self.wait = (self.wait * 2).clamp(WAIT_MIN, WAIT_MAX);
+        self.until = Some(Nanos(now.0.saturating_add(self.wait.as_nanos() as u64)));
+        self.retries += 1;
+        self.silent_since.get_or_insert(now);
+    }
+
+    /// The store answered.
+    pub fn on_answer(&mut self) {
+        (self.until, self.wait, self.silent_since) = (None, Duration::ZERO, None);
+    }
+
+    /// When the store may be asked again; `None`: now.
+    pub fn until(&self, now: Nanos) -> Option<Nanos> {
+        self.until.filter(|until| now < *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWERS: [StepOutcome; 8] = [
+        StepOutcome::Absent,
+        StepOutcome::Present,
+        StepOutcome::Stored,
+        StepOutcome::Same,
+        StepOutcome::Different,
+        StepOutcome::Deleted,
+        StepOutcome::NoAnswer,
+        StepOutcome::Changed,
+    ];
+
+    /// A local file and an object, as far as a plan can tell.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    struct World {
+        local: bool,
+        /// Whether there is an object, and whether it has the part's bytes.
+        object: Option<bool>,
+    }
+
+    impl World {
+        /// Carries a step out; `heard`: its answer arrives.
+        fn carry_out(&mut self, step: MoveStep, heard: bool) -> StepOutcome {
+            let outcome = match step {
+                MoveStep::Look if self.object.is_some() => StepOutcome::Present,
+                MoveStep::Look => StepOutcome::Absent,
+                MoveStep::Send if self.object.is_some() => StepOutcome::Present,
+                MoveStep::Send => {
+                    self.object = Some(true);
+                    StepOutcome::Stored
+                }
+                MoveStep::Compare if self.object == Some(true) => StepOutcome::Same,
+                MoveStep::Compare => StepOutcome::Different,
+                MoveStep::Delete => {
+                    assert_eq!(self.object, Some(true), "deleted before the store had it");
+                    self.local = false;
+                    return StepOutcome::Deleted;
+                }
+            };
+            if heard { outcome } else { StepOutcome::NoAnswer }
+        }
+    }
+
+    /// Goes on until the end, or until so many steps were made; answers get lost where a bit of `lost` is set.
+    fn go_on(world: &mut World, keeps_local: bool, steps_max: usize, lost: u32) -> Option<Ending> {
+        let (mut plan, mut patience, mut now) = (PartPlan::new(keeps_local), Patience::default(), Nanos(0));
+        let mut steps = 0;
+        while steps < steps_max {
+            match plan.next(&patience, now) {
+                NextStep::End(ending) => return Some(ending),
+                NextStep::WaitUntil(until) => now = until,
+                NextStep::Do(step) => {
+                    let heard = steps >= 32 || lost >> steps & 1 == 0;
+                    let outcome = world.carry_out(step, heard);
+                    plan.on(outcome, &mut patience, now);
+                    steps += 1;
+                }
+            }
+            let is_safe = world.local || world.object == Some(true);
+            assert!(is_safe, "lost: {world:?}");
+        }
+        None
+    }
+
+    /// Killed after each step, with any answers lost before and after: what is left is whole, and the next attempt
+    /// settles it.
+    #[test]
+    fn a_move_killed_at_any_step_loses_nothing_and_is_settled_by_the_next() {
+        for keeps_local in [false, true] {
+            for (killed_after, lost) in (0..8).flat_map(|steps| (0..256).map(move |lost| (steps, lost))) {
+                let mut world = World { local: true, object: None };
+                let first = go_on(&mut world, keeps_local, killed_after, lost);
+                let second =
+                    if world.local { go_on(&mut world, keeps_local, 64, lost.rotate_left(3)) } else { first };
+                let settled = matches!(second, Some(Ending::Settled { .. })) || !world.local;
+                assert!(settled, "killed after {killed_after}, lost {lost:b}: {second:?}");
+                assert_eq!(world, World { local: keeps_local, object: Some(true) });
+            }
+        }
+    }
+
+    /// An object with other bytes ends the move, whatever gets lost; neither end changes.
+    #[test]
+    fn an_object_with_other_bytes_is_refused_and_stays() {
+        for lost in 0..256 {
+            let before = World { local: true, object: Some(false) };
+            let mut world = before;
+            assert_eq!(go_on(&mut world, false, 64, lost), Some(Ending::Refused));
+            assert_eq!(world, before);
+        }
+    }
+
+    /// Each step takes the outcomes it can have, and no others.
+    #[test]
+    fn a_step_has_its_own_outcomes() {
+        let at = |step| PartPlan { state: State::To(step), keeps_local: false, sent: false };
+        for (step, own) in [
+            (MoveStep::Look, &[StepOutcome::Absent, StepOutcome::Present][..]),
+            (MoveStep::Send, &[StepOutcome::Stored, StepOutcome::Present]),
+            (MoveStep::Compare, &[StepOutcome::Same, StepOutcome::Different]),
+            (MoveStep::Delete, &[StepOutcome::Deleted]),
+        ] {
+            for outcome in ANSWERS {
+                let taken = std::panic::catch_unwind(|| {
+                    at(step).on(outcome, &mut Patience::default(), Nanos(0));
+                });
+                let is_own =
+                    own.contains(&outcome) || matches!(outcome, StepOutcome::NoAnswer | StepOutcome::Changed);
+                assert_eq!(taken.is_ok(), is_own, "{step:?} with {outcome:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn waits_grow_until_the_store_answers() {
+        let mut patience = Patience::default();
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            patience.on_no_answer(Nanos(0));
+            waits.push(patience.until(Nanos(0)).unwrap().0 / 1_000_000_000);
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!((patience.retries, patience.silent_since), (8, Some(Nanos(0))));
+        patience.on_answer();
+        assert_eq!((patience.until(Nanos(0)), patience.silent_since), (None, None));
+        patience.on_no_answer(Nanos(0));
+        assert_eq!(patience.until(Nanos(0)), Some(Nanos(1_000_000_000)));
+    }
+}

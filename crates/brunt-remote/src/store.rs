@@ -1,0 +1,220 @@
+//! What is needed of an object store, and how its word on an object's bytes is read.
+//!
+//! The rule: a method returns only after the store has answered; whoever calls it decides what follows. Time-outs and
+//! unanswered requests are [`RemoteError::Unreachable`], after which nothing is known of what was asked for.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::address::RemoteAddress;
+use crate::error::RemoteError;
+
+/// Says whether to give up waiting for an answer; asked several times a second.
+pub type StopWaiting = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// What a store says of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectFacts {
+    /// Its key.
+    pub key: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its entity tag, without quotes. S3's is the MD5 of the bytes, or of the MD5s of what they were sent in, unless it
+    /// encrypts with a key of the user's.
+    pub etag: Option<String>,
+}
+
+/// What became of bytes that were sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// The store has them now.
+    Stored,
+    /// An object of this name was there before; it was not touched.
+    Exists,
+}
+
+/// An object store, as far as it is used here.
+pub trait RemoteStore: Send {
+    /// Asks what there is under a key. `None`: nothing.
+    ///
+    /// # Errors
+    /// The store does not answer, or refuses.
+    fn look(&self, key: &str) -> Result<Option<ObjectFacts>, RemoteError>;
+
+    /// Sends a file of `bytes` bytes, which must not change meanwhile.
+    ///
+    /// # Errors
+    /// The store does not answer, or refuses; the file cannot be read.
+    fn send_file(&self, key: &str, path: &Path, bytes: u64) -> Result<Sent, RemoteError>;
+
+    /// Sends a few bytes.
+    ///
+    /// # Errors
+    /// As [`RemoteStore::send_file`].
+    fn send_bytes(&self, key: &str, bytes: &[u8]) -> Result<Sent, RemoteError>;
+
+    /// Reads an object from its beginning to its end in pieces; false from `each` ends it early.
+    ///
+    /// # Errors
+    /// The store does not answer, or refuses, or has no such object; or what `each` could not do.
+    fn read(
+        &self,
+        key: &str,
+        each: &mut dyn FnMut(&[u8]) -> Result<bool, RemoteError>,
+    ) -> Result<(), RemoteError>;
+
+    /// All objects whose keys begin with a folder, in the order of their keys; at most `count_max`.
+    ///
+    /// # Errors
+    /// As [`RemoteStore::look`].
+    fn list(&self, folder: &str, count_max: usize) -> Result<Vec<ObjectFacts>, RemoteError>;
+
+    /// Requests for pieces that had no answer and were made again within the methods above.
+    fn retries(&self) -> u64;
+}
+
+/// Opens the store of an address, with credentials, endpoint and region from the environment (`AWS_…`).
+///
+/// # Errors
+/// This program was built without object stores, or the environment makes no sense. The store is not asked yet.
+pub fn open_store(address: &RemoteAddress, stop: StopWaiting) -> Result<Box<dyn RemoteStore>, RemoteError> {
+    #[cfg(feature = "s3")]
+    return Ok(Box::new(crate::s3::S3Store::open(address, stop)?));
+    #[cfg(not(feature = "s3"))]
+    {
+        drop(stop);
+        Err(RemoteError::NotBuilt { address: address.to_string() })
+    }
+}
+
+/// Files up to this size are sent in one request, larger ones in several.
+pub const SINGLE_BYTES_MAX: u64 = 16 << 20;
+/// S3 takes this many pieces of a file at most.
+const PIECES_MAX: u64 = 10_000;
+
+/// Size of the pieces in which a file is sent; `None` where it goes in one. The same for the same size, so that the tag
+/// of what was sent long ago can be computed again.
+pub fn piece_bytes(bytes: u64) -> Option<u64> {
+    const PIECE: u64 = 8 << 20;
+    // In whole mebibytes, as other tools choose them.
+    let least = bytes.div_ceil(PIECES_MAX).next_multiple_of(1 << 20);
+    (bytes > SINGLE_BYTES_MAX).then_some(least.max(PIECE))
+}
+
+/// A file as it was when it was read: its size, and the tags that S3 gives to those bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// Its size.
+    pub bytes: u64,
+    /// MD5 of the whole in hexadecimal.
+    pub md5: String,
+    /// The tag of several pieces of [`piece_bytes`].
+    pub pieces_tag: Option<String>,
+}
+
+/// How far a store's word on an object reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Likeness {
+    /// Its tag is the MD5 of these bytes.
+    Same,
+    /// Its size or its MD5 is another.
+    Different,
+    /// Its tag is of another kind: the bytes have to be read to know.
+    Unknown,
+}
+
+impl Fingerprint {
+    /// Reads all bytes of `from`.
+    ///
+    /// # Errors
+    /// Those of `from`.
+    pub fn read(mut from: impl io::Read, bytes_expected: u64) -> io::Result<Fingerprint> {
+        use md5::{Digest, Md5};
+        let piece_bytes = piece_bytes(bytes_expected);
+        let (mut whole, mut of_pieces, mut pieces) = (Md5::new(), Md5::new(), 0_u64);
+        let (mut piece, mut left) = (Md5::new(), piece_bytes.unwrap_or(u64::MAX));
+        let mut buffer = vec![0; 256 << 10];
+        let mut bytes = 0;
+        loop {
+            let room = (buffer.len() as u64).min(left) as usize;
+            let count = match from.read(&mut buffer[..room]) {
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            whole.update(&buffer[..count]);
+            if piece_bytes.is_some() {
+                piece.update(&buffer[..count]);
+                left -= count as u64;
+            }
+            bytes += count as u64;
+            if left == 0 || (count == 0 && left < piece_bytes.unwrap_or(u64::MAX)) {
+                of_pieces.update(std::mem::take(&mut piece).finalize());
+                pieces += 1;
+                left = piece_bytes.unwrap_or(u64::MAX);
+            }
+            if count == 0 {
+                break;
+            }
+        }
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        Ok(Fingerprint {
+            bytes,
+            md5: hex(&whole.finalize()),
+            pieces_tag: piece_bytes.map(|_| format!("{}-{pieces}", hex(&of_pieces.finalize()))),
+        })
+    }
+
+    /// Compares with what a store says.
+    pub fn likeness(&self, facts: &ObjectFacts) -> Likeness {
+        if facts.bytes != self.bytes {
+            return Likeness::Different;
+        }
+        let Some(etag) = facts.etag.as_deref() else { return Likeness::Unknown };
+        if etag == self.md5 || Some(etag) == self.pieces_tag.as_deref() {
+            Likeness::Same
+        } else {
+            // With encryption by a key of the user's, or other pieces, the tag says nothing.
+            Likeness::Unknown
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tags as S3 documents them; the values are of `md5sum`, and of `md5sum` over the pieces' sums.
+    #[test]
+    fn fingerprints_are_what_s3_answers() {
+        let small = Fingerprint::read(&b"brunt\n"[..], 6).unwrap();
+        assert_eq!((small.bytes, small.pieces_tag.as_deref()), (6, None));
+        assert_eq!(small.md5, "c42207a6b61c35bfa03ec3360ddc71c2");
+        let zeros = vec![0; 17 << 20];
+        let large = Fingerprint::read(&zeros[..], zeros.len() as u64).unwrap();
+        assert_eq!(large.pieces_tag.as_deref(), Some("e6000a567fdaa0162ceedec6b60fcd68-3"));
+    }
+
+    #[test]
+    fn a_tag_of_another_kind_proves_nothing() {
+        let print = Fingerprint::read(&b"brunt\n"[..], 6).unwrap();
+        let facts = |bytes, etag: Option<&str>| ObjectFacts {
+            key: "k".into(),
+            bytes,
+            etag: etag.map(str::to_string),
+        };
+        assert_eq!(print.likeness(&facts(6, Some(&print.md5))), Likeness::Same);
+        assert_eq!(print.likeness(&facts(7, Some(&print.md5))), Likeness::Different);
+        assert_eq!(print.likeness(&facts(6, Some("0123-2"))), Likeness::Unknown);
+        assert_eq!(print.likeness(&facts(6, None)), Likeness::Unknown);
+    }
+
+    #[test]
+    fn pieces_stay_within_what_s3_takes() {
+        assert_eq!(piece_bytes(SINGLE_BYTES_MAX), None);
+        assert_eq!(piece_bytes(SINGLE_BYTES_MAX + 1), Some(8 << 20));
+        let large = 5 << 40;
+        assert!(large / piece_bytes(large).unwrap() <= PIECES_MAX);
+    }
+}
