@@ -31,6 +31,14 @@ fn mistakes_have_their_exit_status() {
     check(&["io", "capacity", "iscsi://127.0.0.1:1/iqn.2026-11.io.brunt:t0/0?tries=1"], 1, "127.0.0.1:1");
     check(&["capture"], 2, "--interface <INTERFACE>");
     check(&["capture"], 2, "--read <FILE>");
+    check(&["lake", "push", "/nonexistent", "lake/monday"], 2, "write s3://BUCKET/PREFIX");
+    if cfg!(not(feature = "s3")) {
+        let packets =
+            ["capture", "-r", "/nonexistent/x.pcap", "--out", "/nonexistent/x", "--to", "s3://lake/x"];
+        check(&packets, 2, "--features s3");
+        check(&["lake", "push", "/nonexistent", "s3://lake/x"], 2, "--features s3");
+        check(&["lake", "pull", "s3://lake/x", "/nonexistent/x"], 2, "--features s3");
+    }
     check(&["compare", "/nonexistent", "/nonexistent"], 2, "help: ");
     // A target that takes no offence would serve for ever: the portal is an address that no host has.
     let target = |lun| ["target", "--portal", "192.0.2.1:1", "--lun", lun];

@@ -19,6 +19,7 @@ mod lake;
 mod man;
 mod probe;
 mod record;
+mod remote;
 mod replay;
 mod report;
 mod role;

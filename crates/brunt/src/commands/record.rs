@@ -8,11 +8,15 @@ use brunt_capture::Ledger;
 use brunt_capture::analysis::report;
 use brunt_capture::parallel::PARCELS_EACH;
 use brunt_capture::trace::pcap::{PacketLane, PacketTap, PcapOptions, PcapStatus};
-use brunt_capture::trace::{Anonymizer, OnFull, OnLag, TraceOptions, TraceRecorder, TraceStatus, replay};
+use brunt_capture::trace::{
+    Anonymizer, OnFull, OnLag, TraceOptions, TraceRecorder, TraceStatus, is_trace, replay,
+};
 use brunt_core::quantity::{Size, Span};
+use brunt_remote::{FolderLock, LakeMark, MoveCounts};
 use brunt_result::capture::Report;
 use serde_json::Value;
 
+use super::remote::{self, Destination, Movement};
 use crate::cli::{Done, Failure, Output};
 
 /// What to save from a capture.
@@ -43,6 +47,16 @@ pub struct KeepArgs {
     /// bytes). The same key gives the same pseudonyms.
     #[arg(long, value_name = "KEYFILE", requires = "out", conflicts_with = "pcap")]
     anonymize: Option<PathBuf>,
+
+    /// Move each part to this place in an object store once it is closed and compared there, and delete it here. The
+    /// capture never waits for that; without a connection, parts stay here. Needs a build with object stores
+    /// (docs/object-stores.md).
+    #[arg(long, value_name = "s3://BUCKET/PREFIX", requires = "out")]
+    to: Option<String>,
+
+    /// At the end, wait at most this long until the remaining parts are moved.
+    #[arg(long, value_name = "TIME", requires = "to", default_value = "10m")]
+    to_wait: Span,
 
     /// What to do when the disk is full [default: stop].
     #[arg(long, value_name = "WHAT")]
@@ -82,13 +96,38 @@ impl KeepArgs {
         if self.on_full.is_some() && self.out.is_none() && self.pcap.is_none() {
             return Err(Failure::usage("--on-full needs --out or --pcap"));
         }
+        let destination = self.destination(output)?;
         let recorders = self.recorders(workers, output)?;
+        let lane = self.lane(kind, output)?;
+        let presence = match (destination, &self.out, recorders.first()) {
+            (Some(destination), _, Some(recorder)) => {
+                Presence::Moves(destination.start(recorder.parts(), output)?)
+            }
+            (None, Some(folder), Some(_)) => {
+                Presence::Writes(FolderLock::shared(folder).map_err(remote::failure)?)
+            }
+            _ => Presence::None,
+        };
         Ok(Keeper {
             status: recorders.first().map(TraceRecorder::status),
             recorders,
-            lane: self.lane(kind, output)?,
+            lane,
+            presence,
             keep: self.clone(),
         })
+    }
+
+    /// Where the trace's parts are moved to, if they are. Asked before there is a trace.
+    fn destination(&self, output: &Output) -> Result<Option<Destination>, Failure> {
+        let Some(folder) = &self.out else { return Ok(None) };
+        let was_moved = LakeMark::read(folder).map_err(remote::failure)?.is_some();
+        if was_moved || (self.to.is_some() && is_trace(folder)) {
+            let what =
+                if was_moved { "has the mark of a trace that was moved" } else { "already contains a trace" };
+            return Err(Failure::usage(format!("{}: {what}", folder.display()))
+                .advise("choose another folder with --out"));
+        }
+        self.to.as_deref().map(|to| Destination::open(folder, to, output)).transpose()
     }
 
     /// Begins the packet files, if they are asked for.
@@ -129,6 +168,7 @@ impl KeepArgs {
             age_max: self.flush.0,
             part_age_max: self.part_age.0,
             keep_bytes: self.keep.map(|keep| keep.0),
+            lists_parts: self.to.is_some(),
             on_full: self.on_full.map_or_else(OnFull::default, OnFull::from),
             anonymizer: anonymizer.map_err(Failure::usage)?,
             tell: Arc::new(move |what| tell.note(what)),
@@ -162,7 +202,15 @@ pub(super) struct Keeper {
     recorders: Vec<TraceRecorder>,
     status: Option<TraceStatus>,
     lane: Option<PacketLane>,
+    presence: Presence,
     keep: KeepArgs,
+}
+
+/// What a capture does in its trace's folder; others keep away accordingly.
+enum Presence {
+    None,
+    Writes(#[allow(dead_code, reason = "held until the trace is finished")] FolderLock),
+    Moves(Movement),
 }
 
 impl Keeper {
@@ -189,6 +237,14 @@ impl Keeper {
     /// How the trace is doing, if there is one.
     pub(super) fn status(&self) -> Option<&TraceStatus> {
         self.status.as_ref()
+    }
+
+    /// What became of the parts that are moved to an object store, if they are.
+    pub(super) fn moves(&self) -> Option<MoveCounts> {
+        match &self.presence {
+            Presence::Moves(movement) => Some(movement.counts()),
+            Presence::None | Presence::Writes(_) => None,
+        }
     }
 
     /// The capture is over: writes what is left. What the report says of it, and what went wrong.
@@ -222,6 +278,11 @@ impl Keeper {
         if !recorders.is_empty() {
             let folder = self.keep.out.as_deref().unwrap_or(Path::new("."));
             let trouble = finish_trace(recorders, folder, ledger, &mut extra, output);
+            failure = failure.or(trouble);
+        }
+        if let Presence::Moves(movement) = self.presence {
+            let (counts, trouble) = movement.finish(self.keep.to_wait.0, output);
+            extra.push(("moved", serde_json::to_value(counts).unwrap_or_default()));
             failure = failure.or(trouble);
         }
         (extra, failure)

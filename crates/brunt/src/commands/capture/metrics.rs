@@ -11,6 +11,7 @@ pub fn page(picture: &Picture) -> String {
     let mut page = MetricsPage::default();
     ledger(&mut page, picture);
     live(&mut page, picture);
+    moves(&mut page, picture);
     operations(&mut page, picture);
     page.finish()
 }
@@ -71,6 +72,21 @@ fn live(page: &mut MetricsPage, picture: &Picture) {
     page.metric("brunt_capture_queued_parcels", MetricKind::Gauge, "Parcels that wait for a parser.");
     for (index, queued) in picture.queued.iter().enumerate() {
         page.sample("brunt_capture_queued_parcels", &[("parser", &index.to_string())], queued);
+    }
+}
+
+/// Parts on their way to an object store: what is waiting now, and what was counted.
+fn moves(page: &mut MetricsPage, picture: &Picture) {
+    let Ok(serde_json::Value::Object(counts)) = serde_json::to_value(picture.moves) else { return };
+    for (name, value) in &counts {
+        let (Some(value), words) = (value.as_u64(), name.replace('_', " ")) else { continue };
+        if name.ends_with("_waiting") {
+            let help = format!("Move to an object store: {words}, which are closed and still here.");
+            page.single(&format!("brunt_capture_{name}"), MetricKind::Gauge, &help, value);
+        } else {
+            let help = format!("Move to an object store: {words} since the capture began.");
+            page.single(&format!("brunt_capture_move_{name}_total"), MetricKind::Counter, &help, value);
+        }
     }
 }
 

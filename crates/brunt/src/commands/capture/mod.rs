@@ -96,6 +96,10 @@ impl super::Subcommand for Capture {
         ("brunt capture -r nfs.pcapng.gz", "report on a capture file"),
         ("brunt capture -r -", "read from a pipe, such as the output of `tcpdump -w -`"),
         ("brunt capture -r nfs.pcap --out DIR --keep 500GB", "save the trace as tables, at most 500 GB"),
+        (
+            "brunt capture -i eth1 --out DIR --to s3://lake/tap-1",
+            "move the trace to an object store as it is written",
+        ),
         ("brunt capture -i eth1 --for 10m", "watch a mirror port for ten minutes, then report"),
         (
             "brunt capture -i eth1 --source xdp",
@@ -228,7 +232,7 @@ impl Capture {
         let failed = keeper.watch();
         let end = self.duration.map(|duration| Instant::now() + duration.0);
         let go_on = |capture: &LiveCapture, parsers: &Parsers<S>| {
-            watch.tick(capture, parsers);
+            watch.tick(capture, parsers, keeper.moves());
             if let Some(status) = keeper.status() {
                 status.set_packets_dropped(capture.packets_dropped());
             }

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brunt_capture::{Analysed, CaptureGlance, LiveCapture, LiveReport, Parsers, Sink};
+use brunt_remote::MoveCounts;
 use brunt_web::http::HttpServer;
 
 use super::{metrics, view};
@@ -30,11 +31,13 @@ pub struct Picture {
     pub queued: Vec<u32>,
     /// Messages that the parsers handled.
     pub messages: u64,
+    /// Parts on their way to an object store; `None`: they stay here.
+    pub moves: Option<MoveCounts>,
 }
 
 enum News {
     /// The next round: what the reader knows itself.
-    Round { at_s: f64, live: LiveReport, queued: Vec<u32>, messages: u64 },
+    Round { at_s: f64, live: LiveReport, queued: Vec<u32>, messages: u64, moves: Option<MoveCounts> },
     /// What a parser has seen.
     Seen(usize, Box<CaptureGlance>),
 }
@@ -71,7 +74,12 @@ impl Watch {
     }
 
     /// Asks the parsers when it is time to. Never waits.
-    pub fn tick<S: Sink + Analysed + Send + 'static>(&mut self, capture: &LiveCapture, parsers: &Parsers<S>) {
+    pub fn tick<S: Sink + Analysed + Send + 'static>(
+        &mut self,
+        capture: &LiveCapture,
+        parsers: &Parsers<S>,
+        moves: Option<MoveCounts>,
+    ) {
         let now = Instant::now();
         if now < self.next {
             return;
@@ -84,6 +92,7 @@ impl Watch {
             live: capture.report(),
             queued: snapshot.actors.iter().map(|actor| actor.queued).collect(),
             messages: snapshot.messages(),
+            moves,
         };
         // Whoever looks may have gone; the capture goes on.
         let _ = news.send(round);
@@ -118,9 +127,9 @@ fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool
     let mut picture = Picture::default();
     loop {
         match news.recv_timeout(Duration::from_millis(100)) {
-            Ok(News::Round { at_s, live, queued, messages }) => {
+            Ok(News::Round { at_s, live, queued, messages, moves }) => {
                 view.get_or_insert_with(|| view::View::new(plain, output));
-                picture = Picture { at_s, live, queued, messages, ..picture };
+                picture = Picture { at_s, live, queued, messages, moves, ..picture };
             }
             Ok(News::Seen(index, glance)) => {
                 glances[index] = Some(glance);

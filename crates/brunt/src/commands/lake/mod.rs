@@ -1,7 +1,10 @@
-//! `brunt lake`: gathers traces and keeps their parts large. `brunt_capture::trace::lake` does it.
+//! `brunt lake`: what is done with the tables of traces and results after they were written. `brunt_capture::trace::lake`
+//! gathers traces and keeps their parts large, `brunt-remote` moves them to object stores.
 
 mod add;
 mod compact;
+mod pull;
+mod push;
 
 use brunt_capture::trace::ReplayError;
 use brunt_capture::trace::lake::{GatherError, GatherOptions, Gathered};
@@ -13,7 +16,7 @@ use serde_json::json;
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 
-/// Gather traces, and compact their parts
+/// Gather traces, compact their parts, and move them to object stores
 ///
 /// A lake is a folder in which the parts of traces are large and ordered by time, with indexes; a catalog says which parts
 /// are live. `brunt sql`, `brunt analyze` and the Python package read it like a trace. docs/lake.md describes it.
@@ -27,6 +30,8 @@ pub struct Lake {
 enum What {
     Compact(compact::CompactArgs),
     Add(add::AddArgs),
+    Push(push::PushArgs),
+    Pull(pull::PullArgs),
 }
 
 /// How parts are written.
@@ -74,12 +79,16 @@ impl Subcommand for Lake {
         ("brunt lake compact DIR", "make the parts of a trace large, also while a capture writes to it"),
         ("brunt lake add LAKE DIR --tap rack7", "add a trace to a lake of several taps"),
         ("brunt lake compact LAKE --part-size 512MiB", "merge what was added"),
+        ("brunt lake push DIR s3://lake/monday", "move a trace to an object store"),
+        ("brunt lake pull s3://lake/monday DIR", "fetch it, to analyze it"),
     ];
 
     fn run(self, output: &Output) -> Done {
         match self.what {
             What::Compact(args) => compact::run(&args, output),
             What::Add(args) => add::run(&args, output),
+            What::Push(args) => push::run(&args, output),
+            What::Pull(args) => pull::run(&args, output),
         }
     }
 }

@@ -1,0 +1,271 @@
+//! What commands share that move parts to an object store: `capture --to`, `lake push` and `lake pull`. `brunt-remote`
+//! does it; here it gets its addresses, progress on the terminal, and an end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use brunt_capture::trace::TraceParts;
+use brunt_core::units::{counted, format_size};
+use brunt_remote::background::Deadline;
+use brunt_remote::folder::{self, FolderSource};
+use brunt_remote::mover::{MoveTurn, Waiting};
+use brunt_remote::{
+    BackgroundMover, FolderLock, LakeMark, LocalPart, MoveCounts, MoveOptions, Mover, PartSource,
+    RemoteAddress, RemoteError, open_store,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli::{Failure, Output};
+
+/// A capture that begins waits so long for the store, to refuse what cannot work. It does not need an answer.
+const PROBE: Duration = Duration::from_secs(5);
+/// How often somebody who waits looks around.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What an error means for the exit status.
+pub fn failure(error: RemoteError) -> Failure {
+    match error {
+        RemoteError::Address { .. }
+        | RemoteError::NotBuilt { .. }
+        | RemoteError::Setup { .. }
+        | RemoteError::NoCredentials { .. }
+        | RemoteError::NoBucket { .. }
+        | RemoteError::Taken { .. }
+        | RemoteError::Mark { .. }
+        | RemoteError::Compacted { .. }
+        | RemoteError::TooMany { .. }
+        | RemoteError::Busy { .. } => Failure::usage(error),
+        RemoteError::Interrupted => Failure::failed(error).advise("run it again to go on"),
+        error => Failure::failed(error),
+    }
+}
+
+/// A bar for so many bytes; only a terminal shows it.
+pub fn progress(bytes: u64, output: &Output) -> ProgressBar {
+    let bar = if output.is_json() { ProgressBar::hidden() } else { ProgressBar::new(bytes) };
+    let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes}, {bytes_per_sec} {msg}");
+    bar.set_style(style.expect("the template is right"));
+    output.set_above(Some(bar.clone()));
+    bar
+}
+
+/// Moves all parts of a source. Ends early when `is_over` says so.
+///
+/// # Errors
+/// What does not pass by itself; [`RemoteError::Interrupted`] for an early end.
+pub fn move_all(
+    mover: &mut Mover,
+    source: &mut FolderSource,
+    is_over: &dyn Fn(&Mover) -> bool,
+    output: &Output,
+) -> Result<(), RemoteError> {
+    let Waiting { bytes, .. } = source.waiting();
+    let bar = progress(bytes, output);
+    let result = loop {
+        let turn = mover.turn(source);
+        mover.take_conflicts().iter().for_each(|conflict| output.note(conflict));
+        bar.set_position(bytes - source.waiting().bytes);
+        bar.set_message(mover.trouble().map(|(error, _)| error.to_string()).unwrap_or_default());
+        match turn {
+            Ok(MoveTurn::Idle) => break Ok(()),
+            Err(error) => break Err(error),
+            _ if is_over(mover) => break Err(RemoteError::Interrupted),
+            Ok(MoveTurn::Went) => {}
+            Ok(MoveTurn::Waits(wait)) => std::thread::sleep(wait.min(LOOK)),
+        }
+    };
+    output.set_above(None);
+    bar.finish_and_clear();
+    result
+}
+
+/// In a sentence, what became of the parts.
+pub fn told(counts: &MoveCounts) -> String {
+    let mut told = format!(
+        "{} moved, {}",
+        counted(counts.parts_moved as usize, "part"),
+        format_size(counts.bytes_moved)
+    );
+    if counts.parts_found > 0 {
+        told += &format!("; {} there already, {}", counts.parts_found, format_size(counts.bytes_found));
+    }
+    if counts.parts_withdrawn > 0 {
+        told += &format!("; {} gone or changed here before they were moved", counts.parts_withdrawn);
+    }
+    if counts.parts_refused > 0 {
+        told += &format!("; {} refused, because other content is there", counts.parts_refused);
+    }
+    if counts.retries > 0 {
+        told += &format!("; {} requests without a useful answer, tried again", counts.retries);
+    }
+    told
+}
+
+/// What is wrong where parts stay behind; `None` if none did.
+pub fn left_behind(
+    counts: &MoveCounts,
+    why: Option<String>,
+    folder: &Path,
+    address: &RemoteAddress,
+) -> Option<Failure> {
+    let left = counts.parts_waiting + counts.parts_refused + counts.parts_withdrawn;
+    if left == 0 {
+        return None;
+    }
+    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+    let what = format!(
+        "{} of {} not moved to {address}: {} waiting{why}, {} refused, {} gone or changed meanwhile",
+        counted(left as usize, "part"),
+        folder.display(),
+        counts.parts_waiting,
+        counts.parts_refused,
+        counts.parts_withdrawn
+    );
+    let advice = format!("move them later with `brunt lake push {} {address}`", folder.display());
+    Some(Failure::failed(what).advise(advice))
+}
+
+/// The parts of a folder in which nobody writes, with a note for each that cannot be moved.
+pub fn source(folder: &Path, output: &Output) -> Result<FolderSource, Failure> {
+    let (parts, odd) = folder::parts(folder).map_err(failure)?;
+    for path in odd {
+        output.note(format_args!("{}: left out: a link, or a name that cannot be a key", path.display()));
+    }
+    Ok(FolderSource::new(parts))
+}
+
+/// Parts of a running capture.
+struct CaptureSource {
+    folder: PathBuf,
+    parts: TraceParts,
+}
+
+impl PartSource for CaptureSource {
+    fn claim(&mut self) -> Option<LocalPart> {
+        loop {
+            let part = self.parts.claim()?;
+            match LocalPart::new(&self.folder, part.path, part.bytes) {
+                Some(part) => return Some(part),
+                None => self.parts.pass_over_claimed(),
+            }
+        }
+    }
+
+    fn delete(&mut self, _: &LocalPart) -> std::io::Result<()> {
+        self.parts.delete_claimed()
+    }
+
+    fn done(&mut self, _: &LocalPart) {
+        // Nothing, if it was deleted.
+        self.parts.pass_over_claimed();
+    }
+
+    fn waiting(&self) -> Waiting {
+        let (parts, bytes) = self.parts.movable();
+        Waiting { parts, bytes }
+    }
+}
+
+/// Where a capture moves its parts, before there are any.
+pub struct Destination {
+    folder: PathBuf,
+    mover: Mover,
+    deadline: Deadline,
+    lock: FolderLock,
+}
+
+impl Destination {
+    /// For the parts of a capture into `folder`, which is made if it is missing. A store that does not answer is no
+    /// reason not to begin; one that refuses is.
+    pub fn open(folder: &Path, to: &str, output: &Output) -> Result<Destination, Failure> {
+        let address: RemoteAddress = to.parse().map_err(failure)?;
+        let deadline = Deadline::default();
+        let store = open_store(&address, deadline.stop()).map_err(failure)?;
+        let io = |error| Failure::usage(format!("{}: {error}", folder.display()));
+        std::fs::create_dir_all(folder).map_err(io)?;
+        let lock = FolderLock::exclusive(folder).map_err(failure)?;
+        let mark = LakeMark::read_or_make(folder).map_err(failure)?;
+        let mut mover = Mover::new(address, store, mark, MoveOptions { keeps_local: false });
+        deadline.set(Some(Instant::now() + PROBE));
+        match mover.claim_place() {
+            Ok(()) => {}
+            Err(error @ (RemoteError::Unreachable { .. } | RemoteError::Interrupted)) => {
+                output.note(format_args!(
+                    "{} does not answer ({error}); parts stay in {} until it does",
+                    mover.address(),
+                    folder.display()
+                ))
+            }
+            Err(error) => {
+                // The folder is as it was: another attempt may name another place.
+                let _ = std::fs::remove_file(folder.join(folder::MARK_NAME));
+                return Err(failure(error).prefixed("--to "));
+            }
+        }
+        deadline.set(None);
+        Ok(Destination { folder: folder.to_path_buf(), mover, deadline, lock })
+    }
+
+    /// Begins to move what the capture closes.
+    pub fn start(self, parts: TraceParts, output: &Output) -> Result<Movement, Failure> {
+        let Destination { folder, mover, deadline, lock } = self;
+        let address = mover.address().clone();
+        let source = CaptureSource { folder: folder.clone(), parts };
+        let tell = output.clone();
+        let tell = Arc::new(move |what: &str| tell.note(what));
+        let background = BackgroundMover::start(mover, Box::new(source), deadline.clone(), tell)
+            .map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
+        Ok(Movement { folder, address, background, deadline, _lock: lock })
+    }
+}
+
+/// The parts of a capture on their way.
+pub struct Movement {
+    folder: PathBuf,
+    address: RemoteAddress,
+    background: BackgroundMover,
+    deadline: Deadline,
+    _lock: FolderLock,
+}
+
+impl Movement {
+    /// What became of the parts up to now.
+    pub fn counts(&self) -> MoveCounts {
+        self.background.counts()
+    }
+
+    /// The capture is over and all parts are closed: moves what is left, for so long at most. What became of all of
+    /// them, and what is wrong if some stay.
+    pub fn finish(self, wait: Duration, output: &Output) -> (MoveCounts, Option<Failure>) {
+        let Movement { folder, address, background, deadline, .. } = self;
+        let mut mover = background.finish();
+        let mut source = match source(&folder, output) {
+            Ok(source) => source,
+            Err(failure) => return (mover.counts(&FolderSource::new(Vec::new())), Some(failure)),
+        };
+        // Parts that were refused meanwhile are found again.
+        mover.begin_again();
+        output.note(format_args!(
+            "{address}: {}, {}, left to move (at most {}; Ctrl-C once more ends that, and they stay here)",
+            counted(source.waiting().parts as usize, "part"),
+            format_size(source.waiting().bytes),
+            brunt_core::units::format_duration(wait)
+        ));
+        let end = Instant::now() + wait;
+        let was_interrupted = output.is_interrupted();
+        deadline.set(Some(end));
+        let is_over = |_: &Mover| Instant::now() >= end || (output.is_interrupted() && !was_interrupted);
+        let result = move_all(&mut mover, &mut source, &is_over, output);
+        let counts = mover.counts(&source);
+        output.note(format_args!("{address}: {}", told(&counts)));
+        let why = match result {
+            Ok(()) => None,
+            Err(RemoteError::Interrupted) => {
+                Some(mover.trouble().map_or("the time is over".into(), |(error, _)| error.to_string()))
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        (counts, left_behind(&counts, why, &folder, &address))
+    }
+}
