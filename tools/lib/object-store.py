@@ -1,0 +1,489 @@
+"""Moves parts of traces to an S3 server and back while things break, and compares: tools/object-store.sh starts it.
+
+What is in the store is read by boto3, and rows are compared by DuckDB: by nothing of Brunt's.
+
+    object-store.py BRUNT SERVER      SERVER is the program moto_server or versitygw
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import boto3
+import botocore
+import duckdb
+
+BRUNT, SERVER = sys.argv[1], Path(sys.argv[2])
+SMALL_CAPTURE = Path("testdata/nfs4-small.pcap.zst")
+REPEATS = 15
+MARK = "_brunt-lake.json"
+SMALL = ["--part-size", "16KiB"]
+BUCKET = "lake"
+SEED = int(os.environ.get("SEED", time.time_ns() % 1_000_000))
+chance = random.Random(SEED)
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Server:
+    """An S3 server of this machine."""
+
+    def __init__(self, folder):
+        self.folder, self.port, self.process = folder, free_port(), None
+        self.is_moto = "moto" in SERVER.name
+        (folder / "data").mkdir()
+        self.start()
+
+    def start(self):
+        if self.is_moto:
+            words = [SERVER, "-H", "127.0.0.1", "-p", str(self.port)]
+        else:
+            words = [SERVER, "--access", "tester", "--secret", "secret-of-tester", "--port", f"127.0.0.1:{self.port}", "--quiet",
+                     "posix", self.folder / "data"]
+        log = open(self.folder / "server.log", "ab")
+        self.process = subprocess.Popen(words, stdout=log, stderr=log)
+        for _ in range(600):
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            except OSError:
+                assert self.process.poll() is None, (self.folder / "server.log").read_text()
+                time.sleep(0.1)
+        raise AssertionError("the server does not listen")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
+
+class Link:
+    """A way to the server that can be cut and slowed down."""
+
+    def __init__(self, port):
+        self.to, self.is_cut, self.pause_s, self.sockets, self.refused = port, False, 0.0, set(), 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            near, _ = self.listener.accept()
+            if self.is_cut:
+                self.refused += 1
+                near.close()
+                continue
+            try:
+                far = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:
+                near.close()
+                continue
+            self.sockets |= {near, far}
+            for ends in [(near, far), (far, near)]:
+                threading.Thread(target=self.pump, args=ends, daemon=True).start()
+
+    def pump(self, source, sink):
+        try:
+            while data := source.recv(1 << 16):
+                time.sleep(self.pause_s)
+                sink.sendall(data)
+        except OSError:
+            pass
+        for end in (source, sink):
+            self.sockets.discard(end)
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def cut(self):
+        self.is_cut = True
+        for end in list(self.sockets):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def mend(self):
+        self.is_cut = False
+
+
+work = Path(tempfile.mkdtemp(prefix="object-store-"))
+server = Server(work)
+link = Link(server.port)
+direct = boto3.client(
+    "s3", endpoint_url=f"http://127.0.0.1:{server.port}", region_name="us-east-1", aws_access_key_id="tester",
+    aws_secret_access_key="secret-of-tester", config=botocore.config.Config(s3={"addressing_style": "path"}))
+CAPTURE = work / "large.pcap"
+ENVIRONMENT = {name: value for name, value in os.environ.items()
+               if not name.startswith("AWS_") and not name.lower().endswith("_proxy")}
+ENVIRONMENT |= {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "secret-of-tester", "AWS_REGION": "us-east-1",
+                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{link.port}", "AWS_ALLOW_HTTP": "true"}
+
+
+def brunt(*words, expect=0, **environment):
+    """Runs brunt; its JSON, with what it said beside."""
+    done = subprocess.run([BRUNT, "--json", *map(str, words)], env=ENVIRONMENT | environment, capture_output=True, text=True)
+    said = f"brunt {' '.join(map(str, words))}: {done.returncode}\n{done.stderr}\n{done.stdout[:2000]}"
+    assert done.returncode == expect, said
+    return json.loads(done.stdout), said
+
+
+def write_capture():
+    """A capture large enough for many parts: the small one again and again, ten seconds later each time, of other hosts."""
+    small = work / "small.pcap"
+    brunt("capture", "-r", SMALL_CAPTURE, "--pcap", small)
+    content, at, records = small.read_bytes(), 24, []
+    while at < len(content):
+        seconds, fraction, captured, length = struct.unpack_from("<4I", content, at)
+        records.append((seconds, fraction, length, content[at + 16:at + 16 + captured]))
+        at += 16 + captured
+    with open(CAPTURE, "wb") as large:
+        large.write(content[:24])
+        for repeat in range(REPEATS):
+            for seconds, fraction, length, packet in records:
+                packet = bytearray(packet)
+                assert packet[12:14] == b"\x08\x00", "IPv4 in Ethernet"
+                packet[28] = packet[32] = repeat + 1  # the third byte of both addresses
+                large.write(struct.pack("<4I", seconds + 10 * repeat, fraction, len(packet), length) + packet)
+
+
+def start(*words, **pipes):
+    return subprocess.Popen([BRUNT, "--json", *map(str, words)], env=ENVIRONMENT, stderr=subprocess.PIPE,
+                            stdout=subprocess.PIPE, **pipes)
+
+
+def objects(prefix):
+    """What is in the store: bytes by path below the prefix, without the mark."""
+    found = {}
+    for page in direct.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{prefix}/"):
+        for entry in page.get("Contents", []):
+            found[entry["Key"][len(prefix) + 1:]] = direct.get_object(Bucket=BUCKET, Key=entry["Key"])["Body"].read()
+    found.pop(MARK, None)
+    return found
+
+
+def parts(folder):
+    """The same of a folder."""
+    files = [path for path in folder.rglob("*.parquet") if path.parent != folder]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def write(files, folder):
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def one(question):
+    return duckdb.connect().execute(question).fetchall()[0][0]
+
+
+def same_rows(a, b):
+    """Compares all tables of two folders, row by row, with as many of each."""
+    tables = sorted(path.name for path in a.iterdir() if path.is_dir())
+    assert tables == sorted(path.name for path in b.iterdir() if path.is_dir())
+    rows = 0
+    for table in tables:
+        count = one(f"select count(*) from '{a}/{table}/*.parquet'")
+        for left, right in [(a, b), (b, a)]:
+            # Some rows are of spans between two batches of packets, and those depend on how fast these come.
+            rows_of = {"latency_histograms": 'select * exclude ("count"), sum("count") from {} group by all',
+                       "statistics": "select * from {} order by time desc, packets desc limit 1"}.get(table, "select * from {}")
+            differ = one("select count(*) from ((" + rows_of.format(f"'{left}/{table}/*.parquet'") + ") except all ("
+                         + rows_of.format(f"'{right}/{table}/*.parquet'") + "))")
+            assert differ == 0, f"{table}: {differ} rows of {left} are not in {right}"
+        rows += count
+    return rows
+
+
+def report(what, since):
+    print(f"{time.monotonic() - since:5.1f} s  {what}", flush=True)
+
+
+def feed(process, content, pieces, between):
+    """Writes a capture to a process piece by piece, and calls `between` with the number of each."""
+    size = -(-len(content) // pieces)
+    for number in range(pieces):
+        process.stdin.write(content[number * size:(number + 1) * size])
+        process.stdin.flush()
+        between(number)
+    process.stdin.close()
+    process.stdin = None  # communicate() would flush it
+
+
+def capture_moves_while_the_link_comes_and_goes(reference):
+    def between(number):
+        if number == 5:
+            for _ in range(600):
+                if seen := objects("live"):
+                    moved_meanwhile.append(len(seen))
+                    break
+                time.sleep(0.1)
+            link.cut()
+            _, said = brunt("lake", "push", out, f"s3://{BUCKET}/live", expect=2)
+            assert "in use" in said, said
+        time.sleep(0.05)
+
+    moved_meanwhile = []
+    out = work / "live"
+    process = start("capture", "-r", "-", "--out", out, "--to", f"s3://{BUCKET}/live", *SMALL, stdin=subprocess.PIPE)
+    feed(process, PACKETS, 12, between)
+    # All packets were read without a link. The parts are here, and the capture waits for the link alone.
+    for _ in range(600):
+        if link.refused > 1:
+            break
+        time.sleep(0.1)
+    assert process.poll() is None and parts(out), "parts stay while the link is cut"
+    link.mend()
+    said, told = process.communicate(timeout=300)
+    assert process.returncode == 0, told.decode()
+    moved = json.loads(said)["moved"]
+    assert moved_meanwhile, "parts are moved while the capture runs"
+    assert moved["retries"] > 0 and moved["parts_waiting"] == moved["parts_refused"] == 0, moved
+    there = objects("live")
+    assert moved["parts_moved"] + moved["parts_found"] == len(there), (moved, len(there))
+    assert not parts(out), "all are gone from here"
+    rows = same_rows(reference, write(there, work / "live-objects"))
+    # Another capture into the same folder, or to the same place, would mix two traces.
+    brunt("capture", "-r", CAPTURE, "--out", out, "--to", f"s3://{BUCKET}/other", expect=2)
+    _, said = brunt("capture", "-r", CAPTURE, "--out", work / "other", "--to", f"s3://{BUCKET}/live", expect=2)
+    assert "has the parts of another trace" in said, said
+    assert objects("live") == there
+    return f"a capture with the link cut and mended: {moved_meanwhile[0]} parts moved before its end, {len(there)} in all, " \
+           f"{rows} rows, {moved['retries']} retries"
+
+
+def killed_captures_lose_nothing_that_was_written():
+    left_here = moved_before = 0
+    for attempt in range(6):
+        out, prefix = work / f"killed-{attempt}", f"killed-{attempt}"
+        process = start("capture", "-r", "-", "--out", out, "--to", f"s3://{BUCKET}/{prefix}", *SMALL, "--flush", "100ms",
+                        stdin=subprocess.PIPE)
+        last = chance.randrange(3, 12)
+
+        def between(number):
+            time.sleep(chance.random() * 0.2)
+            if number == last:
+                process.kill()
+
+        try:
+            feed(process, PACKETS, 12, between)
+        except BrokenPipeError:
+            pass
+        process.communicate()
+        here, there = parts(out), objects(prefix)
+        for name in here.keys() & there.keys():
+            assert here[name] == there[name], f"{name} differs"
+        left_here, moved_before = left_here + len(here), moved_before + len(there)
+        brunt("lake", "push", out, f"s3://{BUCKET}/{prefix}")
+        assert objects(prefix) == here | there and not parts(out)
+    return f"6 captures killed: {moved_before} parts were there, {left_here} here; pushed, all are there, byte for byte"
+
+
+def a_push_killed_many_times(reference):
+    want, folder = parts(reference), work / "push"
+    for keep in [[], ["--keep-local"]]:
+        shutil.rmtree(folder, ignore_errors=True)
+        write(want, folder)
+        prefix, kills = "pushed" + "".join(keep), 0
+        link.pause_s = 0.003
+        while kills < 15:
+            process = start("lake", "push", folder, f"s3://{BUCKET}/{prefix}", *keep)
+            try:
+                process.communicate(timeout=0.03 + chance.random() * 0.4)
+                assert process.returncode == 0
+                break
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                kills += 1
+            if kills % 5 == 0:
+                here, there = parts(folder), objects(prefix)
+                assert here | there == want and there | here == want
+        if not server.is_moto:
+            server.kill()
+            server.start()
+        link.pause_s = 0.0
+        (answer, _) = brunt("lake", "push", folder, f"s3://{BUCKET}/{prefix}", *keep)
+        assert objects(prefix) == want and parts(folder) == (want if keep else {})
+        if keep:
+            assert answer["moved"]["parts_moved"] + answer["moved"]["parts_found"] == len(want), answer
+    return f"two pushes of {len(want)} parts, killed up to 15 times each: all there, once, byte for byte"
+
+
+def a_silent_server(reference):
+    want, folder = parts(reference), write(parts(reference), work / "silent")
+    server.pause() if server.is_moto else server.kill()
+    _, said = brunt("lake", "push", folder, f"s3://{BUCKET}/silent", "--wait", "2s", expect=1, AWS_TIMEOUT="1s")
+    assert "brunt lake push" in said and parts(folder) == want, said
+    # A capture begins and ends all the same.
+    out = work / "silent-capture"
+    answer, said = brunt("capture", "-r", CAPTURE, "--out", out, "--to", f"s3://{BUCKET}/silent-capture", "--to-wait", "2s",
+                         *SMALL, expect=1, AWS_TIMEOUT="1s")
+    assert answer["moved"]["parts_waiting"] == len(parts(out)) > 0, answer["moved"]
+    assert f"brunt lake push {out} s3://{BUCKET}/silent-capture" in said, said
+    same_rows(reference, out)
+    server.go_on() if server.is_moto else server.start()
+    brunt("lake", "push", folder, f"s3://{BUCKET}/silent")
+    assert objects("silent") == want
+    brunt("lake", "push", out, f"s3://{BUCKET}/silent-capture")
+    same_rows(reference, write(objects("silent-capture"), work / "silent-objects"))
+    return f"a server that is {'silent' if server.is_moto else 'killed'}: parts stay, and go when it is back"
+
+
+def room_runs_out_without_a_link(reference):
+    out, keep, to = work / "full", 300_000, f"s3://{BUCKET}/full"
+    link.cut()
+    process = start("capture", "-r", "-", "--out", out, "--to", to, "--to-wait", "1s", "--keep", keep, *SMALL,
+                    stdin=subprocess.PIPE)
+    feed(process, PACKETS, 12, lambda _: time.sleep(0.15))
+    said, told = process.communicate(timeout=300)
+    answer, here = json.loads(said), parts(out)
+    assert process.returncode == 1, told.decode()
+    assert answer["trace"]["parts_deleted"] > 0 and answer["moved"]["parts_waiting"] == len(here), answer
+    assert sum(map(len, here.values())) <= keep
+    link.mend()
+    brunt("lake", "push", out, to)
+    assert objects("full") == here
+    brunt("lake", "pull", to, work / "full-back")
+    brunt("analyze", work / "full-back")
+    return f"no link and no room: {answer['trace']['parts_deleted']} parts deleted and counted, the other {len(here)} moved later"
+
+
+def other_content_is_refused(reference):
+    folder = write(parts(reference), work / "conflict")
+    brunt("lake", "push", folder, f"s3://{BUCKET}/conflict", "--keep-local")
+    name = sorted(parts(folder))[3]
+    other = bytearray(parts(folder)[name])
+    other[7] ^= 1
+    direct.put_object(Bucket=BUCKET, Key=f"conflict/{name}", Body=bytes(other))
+    answer, said = brunt("lake", "push", folder, f"s3://{BUCKET}/conflict", expect=1)
+    assert answer["moved"]["parts_refused"] == 1 and f"s3://{BUCKET}/conflict/{name}" in said, said
+    assert list(parts(folder)) == [name] and objects("conflict")[name] == bytes(other)
+    # Nor is a local file replaced.
+    _, said = brunt("lake", "pull", f"s3://{BUCKET}/conflict", folder, expect=1)
+    assert name in said and parts(folder)[name] != bytes(other)
+    return "an object with one other bit: refused by name both ways, neither end changed"
+
+
+def large_parts_go_in_pieces():
+    folder = work / "large"
+    (folder / "t").mkdir(parents=True)
+    duckdb.connect().execute(f"copy (select random() a, random() b from range(2_000_000)) to '{folder}/t/part-000000.parquet' "
+               "(compression uncompressed)")
+    want = parts(folder)
+    size, = map(len, want.values())
+    assert size > 24 << 20, size
+    link.pause_s = 0.002
+    process = start("lake", "push", folder, f"s3://{BUCKET}/large")
+    time.sleep(0.7)
+    link.cut()
+    time.sleep(0.3)
+    link.mend()
+    link.pause_s = 0.0
+    said, told = process.communicate(timeout=300)
+    assert process.returncode == 0, told.decode()
+    moved = json.loads(said)["moved"]
+    assert objects("large") == want and moved["bytes_read_back"] == 0, moved
+    etag = direct.head_object(Bucket=BUCKET, Key="large/t/part-000000.parquet")["ETag"]
+    assert etag.endswith(f"-{-(-size // (8 << 20))}\""), etag
+    # One in other pieces: its tag says nothing, so it is read back.
+    write(want, folder)
+    half = size // 2
+    key = {"Bucket": BUCKET, "Key": "large/t/part-000000.parquet"}
+    upload = direct.create_multipart_upload(**key)["UploadId"]
+    content, = want.values()
+    pieces = [direct.upload_part(**key, UploadId=upload, PartNumber=number, Body=piece)["ETag"]
+              for number, piece in enumerate([content[:half], content[half:]], 1)]
+    direct.complete_multipart_upload(**key, UploadId=upload, MultipartUpload={
+        "Parts": [{"ETag": tag, "PartNumber": number} for number, tag in enumerate(pieces, 1)]})
+    answer, _ = brunt("lake", "push", folder, f"s3://{BUCKET}/large")
+    assert answer["moved"]["bytes_read_back"] == size and answer["moved"]["parts_found"] == 1, answer
+    return f"a part of {size >> 20} MiB in pieces over a link that is cut: {moved['retries']} retries; of other pieces: read back"
+
+
+def fetched_traces_are_analyzed(reference):
+    folder = work / "back"
+    link.pause_s = 0.003
+    kills = 0
+    for _ in range(10):
+        process = start("lake", "pull", f"s3://{BUCKET}/pushed", folder)
+        try:
+            process.communicate(timeout=0.1 + chance.random() * 0.3)
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            kills += 1
+    link.pause_s = 0.0
+    brunt("lake", "pull", f"s3://{BUCKET}/pushed", folder)
+    assert parts(folder) == parts(reference)
+    assert brunt("analyze", folder)[0] == brunt("analyze", reference)[0]
+    # Back again: it is the same lake, and all of it is there.
+    answer, _ = brunt("lake", "push", folder, f"s3://{BUCKET}/pushed")
+    assert answer["moved"]["parts_found"] == len(parts(reference)) and not parts(folder), answer
+    return f"a trace fetched with {kills} kills: the same parts, and the same analysis"
+
+
+def mistakes_are_named(reference):
+    folder = write(parts(reference), work / "mistakes")
+    for words, status, text, environment in [
+        (["lake", "push", folder, "s3://nobody-made-this/x"], 2, "no such bucket", {}),
+        (["lake", "push", folder, "gs://lake/x"], 2, "only s3://", {}),
+        (["lake", "push", folder, f"s3://{BUCKET}/x"], 2, "AWS_ALLOW_HTTP", {"AWS_ALLOW_HTTP": "false"}),
+        (["lake", "push", folder, f"s3://{BUCKET}/pushed"], 2, "another trace", {}),
+        (["lake", "push", work / "nothing", f"s3://{BUCKET}/x"], 2, "no such folder", {}),
+        (["lake", "pull", f"s3://{BUCKET}/empty", work / "empty"], 1, "has no parts", {}),
+        (["capture", "-r", CAPTURE, "--out", work / "refused", "--to", "s3://nobody-made-this/x"], 2, "no such bucket", {}),
+    ] + ([] if server.is_moto else [
+        (["lake", "push", folder, f"s3://{BUCKET}/x"], 1, "access denied", {"AWS_SECRET_ACCESS_KEY": "wrong"}),
+    ]):
+        _, said = brunt(*words, expect=status, **environment)
+        assert text in said, said
+    assert parts(folder) == parts(reference) and not (work / "refused" / MARK).exists()
+    return "mistakes are named"
+
+
+def main():
+    global PACKETS
+    write_capture()
+    PACKETS = CAPTURE.read_bytes()
+    direct.create_bucket(Bucket=BUCKET)
+    begun = time.monotonic()
+    print(f"{SERVER.name}, seed {SEED}", flush=True)
+    reference = work / "reference"
+    brunt("capture", "-r", CAPTURE, "--out", reference, *SMALL)
+    assert len(parts(reference)) > 40, len(parts(reference))
+    for step in [capture_moves_while_the_link_comes_and_goes, killed_captures_lose_nothing_that_was_written,
+                 a_push_killed_many_times, a_silent_server, room_runs_out_without_a_link, other_content_is_refused,
+                 large_parts_go_in_pieces, fetched_traces_are_analyzed, mistakes_are_named]:
+        report(step(reference) if step.__code__.co_argcount else step(), begun)
+
+
+try:
+    main()
+finally:
+    server.process.kill()
+    if not os.environ.get("KEEP"):
+        shutil.rmtree(work, ignore_errors=True)

@@ -1,0 +1,50 @@
+#!/bin/bash
+# Parts of traces to an S3 server and back, for real (docs/object-stores.md): `capture --to`, `lake push` and `lake pull` while
+# links are cut, servers fall silent and processes are killed; the objects are then held against the local parts by boto3 and
+# DuckDB (tools/lib/object-store.py). Builds brunt with the feature s3.
+#
+#   object-store.sh --prepare    fetch moto, boto3 and DuckDB (network)
+#   object-store.sh --ready      exit 0 when prepared
+#   object-store.sh              with moto, which keeps objects in memory, so that it is stopped but not killed
+#   object-store.sh versitygw    with Versity's gateway over files, which is killed too; fetched and built by `go install` at
+#                                the first time (Go 1.25 or newer, network, two minutes)
+#
+# BRUNT is a program with the feature, which is then not built.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+TARGET=${CARGO_TARGET_DIR:-target}
+DIR=$(realpath -m "${BRUNT_TOOLS:-$TARGET/tools}/object-store")
+MOTO=5.2.5 BOTO3=1.44.8 DUCKDB=2.0.0 VERSITYGW=v1.8.0
+MARK=$DIR/versions-$MOTO-$BOTO3-$DUCKDB
+
+ready() { [ -e "$MARK" ]; }
+
+prepare() {
+  rm -rf "$DIR"; mkdir -p "$(dirname "$DIR")"
+  python3 -m venv "$DIR"
+  "$DIR/bin/pip" install --quiet --disable-pip-version-check "moto[server]==$MOTO" "boto3==$BOTO3" "duckdb==$DUCKDB"
+  touch "$MARK"
+}
+
+case ${1:-} in
+  --prepare) ready || prepare; exit ;;
+  --ready) ready; exit ;;
+  "" | moto) server=$DIR/bin/moto_server ;;
+  versitygw)
+    server=$DIR/go/versitygw-$VERSITYGW
+    if ready && [ ! -x "$server" ]; then
+      mkdir -p "$DIR/go"
+      GOBIN=$DIR/go go install "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW"
+      mv "$DIR/go/versitygw" "$server"
+    fi ;;
+  *) sed -n '2,14p' "$0"; exit 2 ;;
+esac
+ready || { echo "first: tools/object-store.sh --prepare"; exit 2; }
+
+if [ -z "${BRUNT:-}" ]; then
+  cargo build -p brunt --features s3
+  # The next build without the feature takes the place of this one.
+  BRUNT=$DIR/brunt
+  cp "$TARGET/debug/brunt" "$BRUNT"
+fi
+exec "$DIR/bin/python" tools/lib/object-store.py "$(realpath "$BRUNT")" "$server"
