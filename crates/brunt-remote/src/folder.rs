@@ -18,6 +18,8 @@ pub const MARK_NAME: &str = "_brunt-lake.json";
 pub(crate) const MARK_BYTES_MAX: usize = 4096;
 /// What names of parts end with; one that is being written ends otherwise.
 const PART_SUFFIX: &str = ".parquet";
+/// Locked by those who move parts or write some. Not the folder itself: its lock belongs to those who read tables.
+const LOCK_NAME: &str = ".moves";
 /// Where a compacted folder says which of its parts count: then not every file with a part's name does.
 const CATALOG_NAME: &str = "_catalog";
 /// Folders in folders are looked at so far down: tables, days, hours, servers.
@@ -213,7 +215,8 @@ impl FolderLock {
         FolderLock::take(folder, File::try_lock)
     }
 
-    /// For whoever only adds parts, such as a capture that moves none.
+    /// For whoever may work beside others like itself, and not while parts are moved: a capture that moves none, and
+    /// whoever compacts.
     ///
     /// # Errors
     /// As [`FolderLock::exclusive`].
@@ -225,7 +228,20 @@ impl FolderLock {
         folder: &Path,
         lock: impl FnOnce(&File) -> Result<(), std::fs::TryLockError>,
     ) -> Result<FolderLock, RemoteError> {
-        let file = File::open(folder).map_err(RemoteError::io(folder))?;
+        let path = folder.join(LOCK_NAME);
+        let file = match File::options().create(true).append(true).open(&path) {
+            Ok(file) => file,
+            // Where nobody may write, nobody moves anything.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                return Ok(FolderLock(None));
+            }
+            Err(error) => return Err(RemoteError::io(&path)(error)),
+        };
         match lock(&file) {
             Ok(()) => Ok(FolderLock(Some(file))),
             Err(std::fs::TryLockError::WouldBlock) => Err(RemoteError::Busy { path: folder.to_path_buf() }),

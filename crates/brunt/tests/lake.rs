@@ -101,7 +101,9 @@ fn write_trace(folder: &Path, written: &[AtomicI64; 2], stop: &AtomicBool) {
         count += 25;
         std::thread::sleep(Duration::from_millis(2));
     }
-    writers.iter_mut().flatten().for_each(|writer| drop(writer.finish().expect("written")));
+    for writer in writers.iter_mut().flatten() {
+        writer.finish().expect("written");
+    }
 }
 
 /// The ids of each pipeline are those from 0 on, each once; how many.

@@ -6,14 +6,17 @@ mod compact;
 mod pull;
 mod push;
 
+use std::path::Path;
+
 use brunt_capture::trace::ReplayError;
 use brunt_capture::trace::lake::{GatherError, GatherOptions, Gathered};
 use brunt_core::quantity::{Size, Span};
 use brunt_lake::LakeError;
 use brunt_lake::place::Grain;
+use brunt_remote::FolderLock;
 use serde_json::json;
 
-use super::Subcommand;
+use super::{Subcommand, remote};
 use crate::cli::{Done, Failure, Output};
 
 /// Gather traces, compact their parts, and move them to object stores
@@ -91,6 +94,12 @@ impl Subcommand for Lake {
             What::Pull(args) => pull::run(&args, output),
         }
     }
+}
+
+/// Keeps those away who move the parts of a trace to an object store: what they have moved would be missing.
+fn while_nobody_moves(folder: &Path) -> Result<Option<FolderLock>, Failure> {
+    // What is no folder is somebody else's complaint.
+    folder.is_dir().then(|| FolderLock::shared(folder)).transpose().map_err(remote::failure)
 }
 
 /// Says what was done.
