@@ -46,6 +46,9 @@ pub(crate) struct Encoder {
     properties: Arc<WriterProperties>,
 }
 
+/// A column of a group as it stands in a file, and what the footer says of it.
+pub(crate) type EncodedColumn = (Bytes, ColumnCloseResult);
+
 /// Memory for making files: the writers of one thread share it, so that it stays in that core's cache.
 pub(crate) struct Buffers {
     zstd: zstd::bulk::Compressor<'static>,
@@ -127,6 +130,19 @@ impl Encoder {
         sums::insert(file, &sums);
         Ok(())
     }
+
+    /// One column of `rows` rows, for a group that is put together column by column.
+    pub fn column(
+        &self,
+        index: usize,
+        cells: &Cells,
+        rows: usize,
+        buffers: &mut Buffers,
+    ) -> Result<EncodedColumn, ParquetError> {
+        let Buffers { zstd, scratch, .. } = buffers;
+        let descriptor = self.descriptor.column(index);
+        encode_column(scratch, zstd, cells, &self.columns[index], rows, descriptor)
+    }
 }
 
 /// Which rows have a value: run lengths, and before them their length.
@@ -151,7 +167,7 @@ fn encode_column(
     column: &Column,
     rows: usize,
     descriptor: ColumnDescPtr,
-) -> Result<(Bytes, ColumnCloseResult), ParquetError> {
+) -> Result<EncodedColumn, ParquetError> {
     scratch.page.clear();
     if column.nullable {
         put_levels(cells, rows, &mut scratch.page);

@@ -30,10 +30,11 @@ use parquet::schema::types::ColumnPath;
 use crate::batch::Batch;
 use crate::cells::{Cells, Values};
 use crate::compact::LakeLayout;
-use crate::encode::{TABLE_KEY, schema};
+use crate::encode::{EncodedColumn, TABLE_KEY, schema};
 use crate::error::LakeError;
 use crate::sums;
 use crate::table::{Coding, ColumnKind};
+use crate::twins;
 
 /// Rows of a page: what an engine reads at least of a column of which it needs one value.
 const PAGE_ROWS: usize = 1 << 14;
@@ -91,6 +92,18 @@ impl PartWriter {
         Ok(())
     }
 
+    /// Writes columns that are laid out already as a group.
+    pub fn write_encoded(&mut self, columns: Vec<EncodedColumn>, rows: u64) -> Result<(), LakeError> {
+        let write = || {
+            let mut group = self.writer.next_row_group()?;
+            columns.into_iter().try_for_each(|(bytes, closed)| group.append_column(&bytes, closed))?;
+            group.close().map(drop)
+        };
+        write().map_err(|error| unwritten(&self.open, 0, error))?;
+        self.rows += rows;
+        Ok(())
+    }
+
     /// Bytes of the groups that are written.
     pub fn bytes(&self) -> u64 {
         self.writer.bytes_written() as u64
@@ -100,6 +113,8 @@ impl PartWriter {
     pub fn finish(self) -> Result<FinishedPart, LakeError> {
         let PartWriter { open: path, file, writer, rows } = self;
         let metadata = writer.close().map_err(|error| unwritten(&path, 0, error))?;
+        let extremes = extremes(&metadata);
+        let metadata = twins::add_to(&file, metadata).map_err(|error| unwritten(&path, 0, error))?;
         let places: Vec<Range<u64>> = metadata
             .row_groups()
             .iter()
@@ -113,7 +128,7 @@ impl PartWriter {
             Ok(file.metadata()?.len())
         };
         let bytes = seal().map_err(|error| LakeError::writing(&path, 0, error))?;
-        Ok(FinishedPart { rows, bytes, extremes: extremes(&metadata) })
+        Ok(FinishedPart { rows, bytes, extremes })
     }
 }
 

@@ -20,7 +20,7 @@ use twox_hash::XxHash3_64;
 /// Says that there are sums.
 const MAGIC: &[u8; 8] = b"BrntSum1";
 /// A footer's length, and the file's last word.
-const TAIL_BYTES: usize = 8;
+pub(crate) const TAIL_BYTES: usize = 8;
 /// A footer of more columns, those of all row groups together, than any part has is none.
 const COLUMNS_MAX: usize = 1 << 20;
 /// Read at a time to be summed.
@@ -32,7 +32,7 @@ pub(crate) fn sum(bytes: &[u8]) -> u64 {
 }
 
 /// Where the footer of a file with these last bytes begins.
-fn footer_start(tail: [u8; TAIL_BYTES], file_bytes: u64) -> Option<u64> {
+pub(crate) fn footer_start(tail: [u8; TAIL_BYTES], file_bytes: u64) -> Option<u64> {
     let [a, b, c, d, ..] = tail;
     file_bytes.checked_sub(TAIL_BYTES as u64 + u64::from(u32::from_le_bytes([a, b, c, d])))
 }

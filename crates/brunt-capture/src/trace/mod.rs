@@ -18,6 +18,7 @@ pub(crate) mod files;
 mod flows;
 pub mod lake;
 pub(crate) mod latencies;
+pub mod manifest;
 mod operations;
 mod packets;
 pub mod pcap;

@@ -3,6 +3,7 @@
 
 mod add;
 mod compact;
+mod manifest;
 mod pull;
 mod push;
 
@@ -33,6 +34,7 @@ pub struct Lake {
 enum What {
     Compact(compact::CompactArgs),
     Add(add::AddArgs),
+    Manifest(manifest::ManifestArgs),
     Push(push::PushArgs),
     Pull(pull::PullArgs),
 }
@@ -82,6 +84,7 @@ impl Subcommand for Lake {
         ("brunt lake compact DIR", "make the parts of a trace large, also while a capture writes to it"),
         ("brunt lake add LAKE DIR --tap rack7", "add a trace to a lake of several taps"),
         ("brunt lake compact LAKE --part-size 512MiB", "merge what was added"),
+        ("brunt lake manifest LAKE", "write Delta Lake logs of what was compacted"),
         ("brunt lake push DIR s3://lake/monday", "move a trace to an object store"),
         ("brunt lake pull s3://lake/monday DIR", "fetch it, to analyze it"),
     ];
@@ -90,6 +93,7 @@ impl Subcommand for Lake {
         match self.what {
             What::Compact(args) => compact::run(&args, output),
             What::Add(args) => add::run(&args, output),
+            What::Manifest(args) => manifest::run(&args, output),
             What::Push(args) => push::run(&args, output),
             What::Pull(args) => pull::run(&args, output),
         }

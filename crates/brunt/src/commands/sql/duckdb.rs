@@ -18,6 +18,7 @@ fn view(table: &LakeTable) -> String {
     if table.parts.is_empty() {
         return format!("CREATE VIEW \"{name}\" AS {}", table.no_rows());
     }
+    let columns = table.stored().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
     let nanos: String =
         table.times().map(|name| format!(", epoch_ns(\"{name}\") AS \"{name}_ns\"")).collect();
     let parts = table.parts.iter().map(|part| format!("'{}'", plain(part).replace('\'', "''")));
@@ -29,7 +30,9 @@ fn view(table: &LakeTable) -> String {
         false => "hive_partitioning = false, union_by_name = true",
     };
     let lacking = table.lacking();
-    format!("CREATE VIEW \"{name}\" AS SELECT *{nanos}{lacking} FROM read_parquet([{parts}], {options})")
+    format!(
+        "CREATE VIEW \"{name}\" AS SELECT {columns}{nanos}{lacking} FROM read_parquet([{parts}], {options})"
+    )
 }
 
 /// Asks the program that BRUNT_DUCKDB names. Without one: the program `duckdb` if it reads nanoseconds, or the module,

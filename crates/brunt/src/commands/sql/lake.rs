@@ -64,6 +64,12 @@ impl LakeTable {
         columns.filter(|column| column.kind == ColumnKind::Time).map(|column| column.name)
     }
 
+    /// Names of its columns that its parts have. Parts of a lake have others as well: times as integers.
+    pub fn stored(&self) -> impl Iterator<Item = &'static str> {
+        let names = self.table.columns.iter().map(|column| column.name);
+        names.filter(|name| !self.in_none.contains(name))
+    }
+
     /// Columns that its parts lack, without values, for the end of a list of columns.
     pub fn lacking(&self) -> String {
         let lacking = self.table.columns.iter().filter(|column| self.in_none.contains(&column.name));

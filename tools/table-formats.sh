@@ -1,0 +1,98 @@
+#!/bin/bash
+# Delta Lake logs that `brunt lake manifest` wrote, read by DuckDB, Spark and Sail: all answer the same, which is what
+# `brunt sql` answers without the logs; once after a first version, and again after parts came and went.
+#
+#   table-formats.sh --prepare   fetch DuckDB with its extension, Spark with Delta's jars, and Sail (network; some 700 MB)
+#   table-formats.sh --ready     exit 0 when prepared
+#   table-formats.sh             build the lakes and ask: a minute or two on two cores
+#
+# BRUNT is the program (target/debug/brunt). Spark needs a Java of version 17 or later (Debian: default-jre-headless), and
+# preparing needs Maven (Debian: maven).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+TOOLS=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}")
+DIR=$TOOLS/table-formats
+# DuckDB's extensions come from PyPI for this version at most. Delta 4.1 is for Spark 4.1, whose clients Sail speaks with, too.
+DUCKDB=1.5.5 SPARK=4.1.1 DELTA=4.1.0 SAIL=0.7.2
+MARK=$DIR/versions-$DUCKDB-$SPARK-$DELTA-$SAIL
+
+ready() { [ -e "$MARK" ]; }
+
+prepare() {
+  rm -rf "$DIR"; mkdir -p "$DIR"
+  python3 -m venv "$DIR/duckdb"
+  "$DIR/duckdb/bin/pip" install --quiet --disable-pip-version-check "duckdb==$DUCKDB" "duckdb-extension-delta==$DUCKDB"
+  python3 -m venv "$DIR/spark"
+  "$DIR/spark/bin/pip" install --quiet --disable-pip-version-check "pyspark[connect]==$SPARK" "pysail==$SAIL"
+  cat >"$DIR/pom.xml" <<POM
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>none</groupId><artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>io.delta</groupId><artifactId>delta-spark_${SPARK%.*}_2.13</artifactId><version>$DELTA</version>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
+    <dependency>
+      <groupId>io.delta</groupId><artifactId>delta-storage</artifactId><version>$DELTA</version>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
+    <dependency>
+      <groupId>io.unitycatalog</groupId><artifactId>unitycatalog-client</artifactId><version>0.4.0</version>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
+  </dependencies>
+</project>
+POM
+  mvn --quiet --batch-mode --file "$DIR/pom.xml" dependency:copy-dependencies "-DoutputDirectory=$DIR/jars"
+  touch "$MARK"
+}
+
+case ${1:-} in
+  --prepare) ready || prepare; exit ;;
+  --ready) ready; exit ;;
+  "") ;;
+  *) sed -n '2,10p' "$0"; exit 2 ;;
+esac
+ready || { echo "first: tools/table-formats.sh --prepare"; exit 2; }
+java -version 2>/dev/null || { echo "Spark needs Java (Debian: default-jre-headless)"; exit 2; }
+BRUNT=$(realpath "${BRUNT:-${CARGO_TARGET_DIR:-target}/debug/brunt}")
+
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+DELTA_JARS=$(printf ',%s' "$DIR"/jars/*.jar); export DELTA_JARS=${DELTA_JARS#,}
+export SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_DIRS=$work/spark PYTHONWARNINGS=ignore
+
+# ask ENGINE PYTHON LAKE: its answers in a file of its name.
+ask() {
+  (cd "$work" && "$2" "$OLDPWD/tools/table-formats.py" "$1" "$3") >"$work/$1" 2>"$work/$1.log" ||
+    { echo "$1 does not answer"; tail -20 "$work/$1.log"; exit 1; }
+}
+
+# judge LAKE WHAT
+judge() {
+  ask duckdb "$DIR/duckdb/bin/python" "$1"
+  ask spark "$DIR/spark/bin/python" "$1"
+  ask sail "$DIR/spark/bin/python" "$1"
+  for engine in spark sail; do
+    cmp "$work/duckdb" "$work/$engine" || { head -50 "$work/duckdb" "$work/$engine"; exit 1; }
+  done
+  # The same rows without any log, through the catalog.
+  local expected logged
+  expected=$(BRUNT_PYTHON="$DIR/duckdb/bin/python" "$BRUNT" sql --json "$1" \
+    'SELECT count(*) AS a, count(latency_ns) AS b, CAST(sum(latency_ns) AS BIGINT) AS c, CAST(sum(record_id) AS BIGINT) AS d FROM operations' |
+    python3 -c 'import json, sys; print([list(row.values()) for row in json.load(sys.stdin)["rows"]])')
+  logged=$(python3 -c 'import json, sys; print(json.loads(sys.stdin.readline())[1])' <"$work/duckdb")
+  [ "$expected" = "$logged" ] || { echo "$2: brunt sql has $expected, the log $logged"; exit 1; }
+  echo "$2: DuckDB, Spark, Sail and brunt sql agree: operations $logged"
+}
+
+zstd --quiet --decompress --stdout testdata/nfs3-small.pcap.zst >"$work/small.pcap"
+"$BRUNT" capture --read "$work/small.pcap" --out "$work/one" >/dev/null
+"$BRUNT" lake add "$work/lake" "$work/one" --tap one >/dev/null
+"$BRUNT" lake manifest "$work/lake" >/dev/null
+judge "$work/lake" "first version"
+"$BRUNT" capture --read "$work/small.pcap" --out "$work/two" >/dev/null
+"$BRUNT" lake add "$work/lake" "$work/two" --tap two >/dev/null
+"$BRUNT" lake compact "$work/lake" >/dev/null
+"$BRUNT" lake manifest "$work/lake" | grep '^operations '
+judge "$work/lake" "second version"
