@@ -99,11 +99,11 @@ fn write_trace(folder: &Path, written: &[AtomicI64; 2], stop: &AtomicBool) {
             written[pipeline].store(count + 25, Ordering::Release);
         }
         count += 25;
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(15));
     }
-    for writer in writers.iter_mut().flatten() {
+    writers.iter_mut().flatten().for_each(|writer| {
         writer.finish().expect("written");
-    }
+    });
 }
 
 /// The ids of each pipeline are those from 0 on, each once; how many.
@@ -164,6 +164,7 @@ fn killed_while_a_capture_writes() {
                     );
                     looks += 1;
                 }
+                std::thread::sleep(Duration::from_millis(5));
             }
             looks
         });
@@ -186,7 +187,7 @@ fn killed_while_a_capture_writes() {
                 }
             }
             look(&trace, &tables::OPERATIONS, &written, "after a kill");
-            if round % 4 == 0
+            if round % 8 == 0
                 && let Some(duckdb) = &duckdb
             {
                 look_by(duckdb, &trace, &written);
@@ -258,7 +259,7 @@ fn lakes_answer_as_their_traces() {
         let number =
             |report: &Value, path: &str| report.pointer(path).and_then(Value::as_u64).expect("a number");
         for path in
-            ["/operations", "/bytes", "/ledger/packets", "/ledger/calls_answered", "/ledger/data_bytes"]
+            ["/operations", "/ledger/packets", "/ledger/calls_answered", "/ledger/data_bytes"]
         {
             assert_eq!(number(&twice, path), 2 * number(&before, path), "{path} of {name}");
         }
@@ -311,8 +312,8 @@ fn refusals_and_damage() {
     let damaged = report["damaged"].as_array().expect("a list");
     assert!(damaged.len() == 1 && damaged[0].as_str().is_some_and(|told| told.contains("names")), "{report}");
     assert!(part.exists());
-    let notes = analyzed(&trace)["notes"].to_string();
-    assert!(notes.contains("names/part-000000.parquet"), "{notes}");
+    let report = analyzed(&trace).to_string();
+    assert!(report.contains("names/part-000000.parquet"), "{report}");
     // A newer program's catalog.
     let newest =
         std::fs::read_dir(lake.join("_catalog")).expect("a folder").map(|entry| entry.expect("one").path());
