@@ -302,6 +302,7 @@ fn schema(table: &Table) -> String {
             ColumnKind::Float => "double",
             ColumnKind::Bool => "boolean",
             ColumnKind::Text => "string",
+            ColumnKind::Bytes => "binary",
         };
         json!({
             "name": plain_name(column),

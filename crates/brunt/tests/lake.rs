@@ -258,9 +258,7 @@ fn lakes_answer_as_their_traces() {
         let twice = analyzed(&lake);
         let number =
             |report: &Value, path: &str| report.pointer(path).and_then(Value::as_u64).expect("a number");
-        for path in
-            ["/operations", "/ledger/packets", "/ledger/calls_answered", "/ledger/data_bytes"]
-        {
+        for path in ["/operations", "/ledger/packets", "/ledger/calls_answered", "/ledger/data_bytes"] {
             assert_eq!(number(&twice, path), 2 * number(&before, path), "{path} of {name}");
         }
         assert_eq!(twice["files"]["count"], before["files"]["count"], "a file is one, whoever saw it");
