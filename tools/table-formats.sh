@@ -60,7 +60,7 @@ BRUNT=$(realpath "${BRUNT:-${CARGO_TARGET_DIR:-target}/debug/brunt}")
 
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 DELTA_JARS=$(printf ',%s' "$DIR"/jars/*.jar); export DELTA_JARS=${DELTA_JARS#,}
-export SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_DIRS=$work/spark PYTHONWARNINGS=ignore
+export SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_DIRS=$work/local PYTHONWARNINGS=ignore
 
 # ask ENGINE PYTHON LAKE: its answers in a file of its name.
 ask() {

@@ -8,6 +8,7 @@ import glob
 import os
 
 TABLES = ("operations", "flows", "packets")
+SERVERS = []
 
 
 def duckdb_rows(lake):
@@ -36,6 +37,8 @@ def open_spark():
         SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[2]"))
         .config("spark.jars", os.environ["DELTA_JARS"])
         .config("spark.ui.enabled", "false")
+        # The state of a small log needs no more.
+        .config("spark.databricks.delta.snapshotPartitions", "2")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
@@ -49,6 +52,8 @@ def open_sail():
     from pyspark.sql import SparkSession
 
     server = SparkConnectServer()
+    # It ends when nobody refers to it.
+    SERVERS.append(server)
     server.start()
     _, port = server.listening_address
     return SparkSession.builder.remote(f"sc://localhost:{port}").getOrCreate()

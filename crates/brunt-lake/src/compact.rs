@@ -392,7 +392,7 @@ impl Compaction {
         Ok(())
     }
 
-    fn spread_to(&self, draft: &Catalog) -> SpreadTo {
+    pub(crate) fn spread_to(&self, draft: &Catalog) -> SpreadTo {
         SpreadTo {
             root: self.root.clone(),
             grain: draft.grain,
@@ -414,7 +414,7 @@ impl Compaction {
         Ok(is_missing)
     }
 
-    fn add(&mut self, table: &str, new: Vec<LakePart>) {
+    pub(crate) fn add(&mut self, table: &str, new: Vec<LakePart>) {
         self.counts.parts_written += new.len() as u64;
         self.counts.bytes_written += new.iter().map(|part| part.bytes).sum::<u64>();
         self.fresh.extend(new.iter().map(|part| part.path.clone()));
@@ -582,7 +582,7 @@ fn number_rows(layout: &LakeLayout, rows: &mut Batch, first_pipeline: u16) {
 }
 
 /// A whole part in memory: that of a capture is small. All or nothing.
-fn read_all(
+pub(crate) fn read_all(
     path: &Path,
     rows: &mut Batch,
     texts: &mut Vec<parquet::data_type::ByteArray>,

@@ -44,10 +44,10 @@ pub(crate) struct Spread<'a> {
     done: Vec<LakePart>,
 }
 
-struct OpenPart {
+pub(crate) struct OpenPart {
     /// Below the lake's folder.
     path: String,
-    writer: PartWriter,
+    pub writer: PartWriter,
     rows: Batch,
     /// Whose rows came last.
     pipeline: u16,
@@ -144,41 +144,50 @@ impl<'a> Spread<'a> {
     }
 
     fn begin(&mut self, hour: Hour) -> Result<OpenPart, LakeError> {
-        let SpreadTo { root, grain, version, .. } = &self.to;
-        let table = self.layout.table;
-        let place = hour.map_or(String::new(), |hour| format!("{}/", grain.folder(hour)));
-        let path = format!("{}/{place}part-c{version:08}-{:04}.parquet", table.name, *self.number);
+        let part = begin_part(&self.to, self.layout, hour, *self.number)?;
         *self.number += 1;
-        let file = root.join(format!("{path}.{OPEN_SUFFIX}"));
-        let folder = file.parent().expect("a part is in a folder");
-        std::fs::create_dir_all(folder).map_err(|error| LakeError::writing(folder, 0, error))?;
-        let writer = PartWriter::create(file, self.layout)?;
-        let rows = Batch::new(table);
-        Ok(OpenPart { path, writer, rows, pipeline: 0, turn: self.turn })
+        Ok(OpenPart { turn: self.turn, ..part })
     }
 
     fn close(&mut self, hour: Hour) -> Result<(), LakeError> {
         let Some(mut part) = self.open.remove(&hour) else { return Ok(()) };
         part.write(self.layout.order)?;
-        let OpenPart { path, writer, .. } = part;
-        let finished = writer.finish()?;
-        let columns = self.layout.table.columns;
-        let is_key = |name: &str| self.layout.keys().any(|key| key == name);
-        let extremes = finished
-            .extremes
-            .into_iter()
-            .map(|(index, extremes)| (columns[index].name, extremes))
-            .filter(|(name, _)| is_key(name))
-            .map(|(name, extremes)| (name.to_string(), extremes));
-        self.done.push(LakePart {
-            path,
-            rows: finished.rows,
-            bytes: finished.bytes,
-            hour,
-            extremes: extremes.collect(),
-        });
+        self.done.push(finish_part(self.layout, hour, part)?);
         Ok(())
     }
+}
+
+/// A new part of a table, the `number`th of its version.
+pub(crate) fn begin_part(
+    to: &SpreadTo,
+    layout: &LakeLayout,
+    hour: Hour,
+    number: u64,
+) -> Result<OpenPart, LakeError> {
+    let SpreadTo { root, grain, version, .. } = to;
+    let table = layout.table;
+    let place = hour.map_or(String::new(), |hour| format!("{}/", grain.folder(hour)));
+    let path = format!("{}/{place}part-c{version:08}-{number:04}.parquet", table.name);
+    let file = root.join(format!("{path}.{OPEN_SUFFIX}"));
+    let folder = file.parent().expect("a part is in a folder");
+    std::fs::create_dir_all(folder).map_err(|error| LakeError::writing(folder, 0, error))?;
+    let writer = PartWriter::create(file, layout)?;
+    Ok(OpenPart { path, writer, rows: Batch::new(table), pipeline: 0, turn: 0 })
+}
+
+/// Ends a part whose rows are all written.
+pub(crate) fn finish_part(layout: &LakeLayout, hour: Hour, part: OpenPart) -> Result<LakePart, LakeError> {
+    let OpenPart { path, writer, .. } = part;
+    let finished = writer.finish()?;
+    let columns = layout.table.columns;
+    let is_key = |name: &str| layout.keys().any(|key| key == name);
+    let extremes = finished
+        .extremes
+        .into_iter()
+        .map(|(index, extremes)| (columns[index].name, extremes))
+        .filter(|(name, _)| is_key(name))
+        .map(|(name, extremes)| (name.to_string(), extremes));
+    Ok(LakePart { path, rows: finished.rows, bytes: finished.bytes, hour, extremes: extremes.collect() })
 }
 
 impl OpenPart {

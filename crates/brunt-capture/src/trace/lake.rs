@@ -215,7 +215,7 @@ impl Turn {
     }
 }
 
-const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
+pub(super) const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
 
 /// Adds a trace to the lake in `root`, which is made if there is none, or what came to it since it was added. All at once:
 /// a reader sees all of it or nothing.
@@ -320,7 +320,7 @@ fn new_tap(
 }
 
 /// A row of the table `taps` for the last one.
-fn tell_tap(compaction: &mut Compaction) -> Result<(), LakeError> {
+pub(super) fn tell_tap(compaction: &mut Compaction) -> Result<(), LakeError> {
     let mut rows = Batch::new(&tables::TAPS);
     if let Some(tap) = compaction.draft().taps.last() {
         let row = rows.row().int(tap.first_pipeline.into());
@@ -345,7 +345,7 @@ fn own_tap(compaction: &mut Compaction, root: &Path) -> Result<Option<usize>, La
 }
 
 /// How many pipelines wrote the parts in a folder.
-fn pipelines_of(folder: &Path) -> Result<u32, LakeError> {
+pub(super) fn pipelines_of(folder: &Path) -> Result<u32, LakeError> {
     let mut pipelines = 0;
     for table in tables::all() {
         let parts = reader::captured_parts(folder, table.name)?;

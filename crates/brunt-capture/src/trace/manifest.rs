@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use brunt_lake::{DeltaError, DeltaVersion, LakeError, Snapshot, delta};
+use brunt_lake::{DeltaError, DeltaVersion, LakeError, LakeSnapshot, delta};
 
 use super::replay::{ReplayError, notes};
 use super::tables;
@@ -45,7 +45,7 @@ pub struct ManifestTable {
 /// See [`ManifestError`]. Logs of other tables may have been continued; the next call does the rest.
 pub fn write_manifest(root: &Path) -> Result<Vec<ManifestTable>, ManifestError> {
     notes(root)?;
-    let snapshot = Snapshot::open(root)?;
+    let snapshot = LakeSnapshot::open(root)?;
     let Some(catalog) = snapshot.catalog() else {
         return Err(ManifestError::NotCompacted(root.to_path_buf()));
     };

@@ -25,6 +25,7 @@ pub mod pcap;
 mod pseudonyms;
 pub mod questions;
 mod recorder;
+pub mod repeat;
 mod replay;
 pub(crate) mod rows;
 mod sketches;

@@ -6,6 +6,7 @@ mod compact;
 mod manifest;
 mod pull;
 mod push;
+mod repeat;
 
 use std::path::Path;
 
@@ -35,6 +36,7 @@ enum What {
     Compact(compact::CompactArgs),
     Add(add::AddArgs),
     Manifest(manifest::ManifestArgs),
+    Repeat(repeat::RepeatArgs),
     Push(push::PushArgs),
     Pull(pull::PullArgs),
 }
@@ -85,6 +87,10 @@ impl Subcommand for Lake {
         ("brunt lake add LAKE DIR --tap rack7", "add a trace to a lake of several taps"),
         ("brunt lake compact LAKE --part-size 512MiB", "merge what was added"),
         ("brunt lake manifest LAKE", "write Delta Lake logs of what was compacted"),
+        (
+            "brunt lake repeat DIR --rows 2000000000 --out LAKE",
+            "a large lake to measure with, of copies of a trace",
+        ),
         ("brunt lake push DIR s3://lake/monday", "move a trace to an object store"),
         ("brunt lake pull s3://lake/monday DIR", "fetch it, to analyze it"),
     ];
@@ -94,6 +100,7 @@ impl Subcommand for Lake {
             What::Compact(args) => compact::run(&args, output),
             What::Add(args) => add::run(&args, output),
             What::Manifest(args) => manifest::run(&args, output),
+            What::Repeat(args) => repeat::run(&args, output),
             What::Push(args) => push::run(&args, output),
             What::Pull(args) => pull::run(&args, output),
         }

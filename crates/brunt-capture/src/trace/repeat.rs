@@ -1,0 +1,182 @@
+//! A lake of any size from a small trace, to measure what questions cost as it grows: [`brunt_lake::repeat`] with what is
+//! known of a trace's tables.
+//!
+//! The rule: servers, clients, files and names are those of the trace, once; requests are others in each copy.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use brunt_lake::catalog::Absorbed;
+use brunt_lake::compact::CompactOptions;
+use brunt_lake::place::{Grain, NUMBER_BITS, Placing};
+use brunt_lake::{
+    Compaction, LakeError, LakeLayout, LakeSnapshot, LakeTap, Repeat, read_table, runs, table_sizes,
+};
+
+use super::lake::{GatherOptions, PROGRAM, layouts, pipelines_of, tell_tap};
+use super::replay::{ReplayError, is_trace, notes};
+use super::tables;
+
+/// Columns of ids that each copy has its own of; flows and callers stay.
+const REPEATED_IDS: [&str; 3] = ["completion_id", "record_id", "aborted_by"];
+const SECONDS_OF_HOUR: i64 = 3600;
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// Why a trace cannot be repeated.
+#[derive(Debug, thiserror::Error)]
+pub enum RepeatError {
+    /// It is none, or none of this version.
+    #[error(transparent)]
+    Trace(#[from] ReplayError),
+    /// It cannot be read, or the lake cannot be written.
+    #[error(transparent)]
+    Lake(#[from] LakeError),
+    /// There is nothing in it.
+    #[error("{} has no operations", .0.display())]
+    Empty(PathBuf),
+    /// Copies would not fit into hours.
+    #[error("{} takes {seconds} s, and only a trace of an hour at most can be repeated", path.display())]
+    TooLong {
+        /// The trace.
+        path: PathBuf,
+        /// What it takes.
+        seconds: i64,
+    },
+    /// Ids run out.
+    #[error("{copies} copies have more operations than there are numbers for")]
+    TooMany {
+        /// How many were asked for.
+        copies: u64,
+    },
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct RepeatCounts {
+    /// How often the trace is in the lake.
+    pub copies: u64,
+    /// From one copy to the next.
+    pub period_seconds: i64,
+    /// Rows of all tables.
+    pub rows: u64,
+    /// Parts.
+    pub parts: u64,
+    /// Their size.
+    pub bytes: u64,
+}
+
+/// Makes a new lake in `root` that has a trace so often that its tables have at least `rows` rows together.
+///
+/// # Errors
+/// See [`RepeatError`]; nothing is in the lake then.
+pub fn repeat(
+    root: &Path,
+    trace: &Path,
+    rows: u64,
+    options: &GatherOptions,
+) -> Result<RepeatCounts, RepeatError> {
+    notes(trace)?;
+    if is_trace(root) {
+        return Err(LakeError::Taken { path: root.to_path_buf() }.into());
+    }
+    let source = LakeSnapshot::open(trace)?;
+    let layouts = layouts();
+    let (rows_once, rows_each) = rows_of(trace, &layouts)?;
+    let copies = rows.saturating_sub(rows_once).div_ceil(rows_each.max(1)).max(1);
+    let repeat = plan(trace, &source, &layouts, copies)?;
+    let period_seconds = repeat.period_seconds;
+    std::fs::create_dir_all(root).map_err(|source| LakeError::Io { path: root.to_path_buf(), source })?;
+    let compact = CompactOptions { part_bytes: options.part_bytes, keep_old: options.keep_old };
+    let grain = options.grain.unwrap_or(Grain::Hour);
+    let mut compaction = Compaction::begin(root, compact, || Ok(grain))?;
+    compaction.taps_mut().push(whole_tap(trace)?);
+    tell_tap(&mut compaction)?;
+    let repeated = compaction.repeat(&layouts, &source, &repeat);
+    let done = repeated
+        .and_then(|()| layouts.iter().try_for_each(|layout| compaction.put_columns(layout).map(drop)));
+    if let Err(error) = done {
+        // What is half written takes room that others need.
+        let _ = compaction.sweep();
+        return Err(error.into());
+    }
+    compaction.commit(PROGRAM)?;
+    let counts = compaction.counts();
+    let rows = compaction.draft().parts.values().flatten().map(|part| part.rows).sum();
+    Ok(RepeatCounts {
+        copies,
+        period_seconds,
+        rows,
+        parts: counts.parts_written,
+        bytes: counts.bytes_written,
+    })
+}
+
+/// Rows of a trace's tables that are in a lake once, and of those that are in each copy.
+fn rows_of(trace: &Path, layouts: &[LakeLayout]) -> Result<(u64, u64), LakeError> {
+    let (mut once, mut each) = (0, 0);
+    for layout in layouts {
+        let rows = table_sizes(trace, layout.table)?.rows;
+        match layout.placing {
+            Placing::Nowhere => once += rows,
+            Placing::Time(_) | Placing::Second(_) | Placing::Id(_) => each += rows,
+        }
+    }
+    Ok((once, each))
+}
+
+/// The first and the last second of a trace; none if there are no times.
+fn seconds_of(source: &LakeSnapshot, layouts: &[LakeLayout]) -> Result<Option<(i64, i64)>, LakeError> {
+    let mut seconds: Option<(i64, i64)> = None;
+    for layout in layouts {
+        let (column, unit) = match layout.placing {
+            Placing::Time(column) => (column, SECOND_NS),
+            Placing::Second(column) => (column, 1),
+            Placing::Id(_) | Placing::Nowhere => continue,
+        };
+        if let Some((min, max)) = runs::extremes(source, layout.table, column)? {
+            let (first, last) = (min.div_euclid(unit), max.div_euclid(unit));
+            seconds = Some(seconds.map_or((first, last), |(min, max)| (min.min(first), max.max(last))));
+        }
+    }
+    Ok(seconds)
+}
+
+fn plan(
+    trace: &Path,
+    source: &LakeSnapshot,
+    layouts: &[LakeLayout],
+    copies: u64,
+) -> Result<Repeat, RepeatError> {
+    let mut operations = 0;
+    read_table(trace, &tables::OPERATIONS, |rows| {
+        let numbers = rows.ints("record_id").iter().map(|id| id & ((1 << NUMBER_BITS) - 1));
+        operations = numbers.fold(operations, |most, number| most.max(number + 1));
+    })?;
+    let seconds = seconds_of(source, layouts)?.filter(|_| operations > 0);
+    let (first, last) = seconds.ok_or_else(|| RepeatError::Empty(trace.to_path_buf()))?;
+    let seconds = last - first + 1;
+    let period_seconds = (seconds..=SECONDS_OF_HOUR).find(|period| SECONDS_OF_HOUR % period == 0);
+    let period_seconds =
+        period_seconds.ok_or_else(|| RepeatError::TooLong { path: trace.to_path_buf(), seconds })?;
+    let ids = i64::try_from(copies).ok().and_then(|copies| copies.checked_mul(operations));
+    if ids.is_none_or(|ids| ids >= 1 << NUMBER_BITS) {
+        return Err(RepeatError::TooMany { copies });
+    }
+    Ok(Repeat {
+        copies,
+        from_second: first,
+        to_second: (first.div_euclid(SECONDS_OF_HOUR) + 1) * SECONDS_OF_HOUR,
+        period_seconds,
+        ids: &REPEATED_IDS,
+        ids_step: operations,
+    })
+}
+
+/// A tap to which nothing more will come.
+fn whole_tap(trace: &Path) -> Result<LakeTap, LakeError> {
+    let pipelines = pipelines_of(trace)?;
+    let of_all = || (0..pipelines as u16).map(|series| (series, Absorbed::default()));
+    let absorbed: BTreeMap<_, BTreeMap<_, _>> =
+        tables::all().into_iter().map(|table| (table.name.to_string(), of_all().collect())).collect();
+    Ok(LakeTap { pipelines: pipelines as u16, is_complete: true, absorbed, ..LakeTap::default() })
+}

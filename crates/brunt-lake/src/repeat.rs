@@ -1,0 +1,300 @@
+//! A lake as large as one likes from a small trace: its rows again and again, each time later and with other ids. For
+//! measuring what questions cost as a lake grows; `brunt lake repeat` calls it.
+//!
+//! ```text
+//!   group of the trace ──► columns laid out and packed, once ──────────────► group of each copy
+//!                          times and ids: shifted, laid out, packed ──┘
+//! ```
+//!
+//! Only the columns that change are packed again for a copy, so it is written nearly as fast as the disk takes it.
+//!
+//! The rule: copies do not overlap in time, and each lies in one hour, so that their groups are placed as a capture's are.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use crate::batch::Batch;
+use crate::catalog::LakePart;
+use crate::cells::{Cells, Values};
+use crate::compact::{Compaction, LakeLayout, read_all};
+use crate::encode::{Buffers, EncodedColumn, Encoder};
+use crate::error::LakeError;
+use crate::place::{Hour, Placing, hour_of};
+use crate::snapshot::LakeSnapshot;
+use crate::spread::{OpenPart, SpreadTo, begin_part, finish_part};
+use crate::table::ColumnKind;
+
+/// Rows of a group, as in all parts of a lake.
+const GROUP_ROWS: usize = 1 << 17;
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// How a trace is repeated.
+#[derive(Clone, Debug)]
+pub struct Repeat {
+    /// How often.
+    pub copies: u64,
+    /// The second since 1970 at which the trace begins.
+    pub from_second: i64,
+    /// The second at which the first copy begins, at a multiple of `period_seconds`.
+    pub to_second: i64,
+    /// From the beginning of a copy to that of the next one: a divisor of an hour, and not less than the trace takes.
+    pub period_seconds: i64,
+    /// Columns of ids that each copy has its own of, and how many there are in the trace.
+    pub ids: &'static [&'static str],
+    /// What is added to them from copy to copy.
+    pub ids_step: i64,
+}
+
+impl Compaction {
+    /// Adds `repeat.copies` copies of a trace's tables to the draft, with as many threads as there are cores. Tables without
+    /// times or ids of operations (who and what there is) are added once.
+    ///
+    /// # Errors
+    /// The trace cannot be read, or the lake cannot be written. The draft is of no use then.
+    pub fn repeat(
+        &mut self,
+        layouts: &[LakeLayout],
+        source: &LakeSnapshot,
+        repeat: &Repeat,
+    ) -> Result<(), LakeError> {
+        let to = self.spread_to(self.draft());
+        let next = Mutex::new(layouts.iter());
+        let done = Mutex::new(Vec::new());
+        let work = || -> Result<(), LakeError> {
+            loop {
+                let layout = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some(layout) = layout else { return Ok(()) };
+                let parts = repeat_table(&to, layout, source, repeat)?;
+                done.lock().unwrap_or_else(PoisonError::into_inner).push((layout.table.name, parts));
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let ends = workers.into_iter().map(|worker| match worker.join() {
+                Ok(end) => end,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            ends.fold(Ok(()), Result::and)
+        })?;
+        for (table, parts) in done.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            self.add(table, parts);
+        }
+        Ok(())
+    }
+}
+
+fn repeat_table(
+    to: &SpreadTo,
+    layout: &LakeLayout,
+    source: &LakeSnapshot,
+    repeat: &Repeat,
+) -> Result<Vec<LakePart>, LakeError> {
+    let encoder = Encoder::new(layout.table);
+    let mut buffers = Buffers::default();
+    let groups = groups(layout, source, &encoder, repeat, &mut buffers)?;
+    let is_placed = layout.placing != Placing::Nowhere;
+    let (mut done, mut open): (Vec<LakePart>, Option<(Hour, OpenPart)>) = (Vec::new(), None);
+    for copy in 0..if is_placed { repeat.copies as i64 } else { 1 } {
+        let second = repeat.to_second + copy * repeat.period_seconds;
+        let hour = is_placed.then(|| to.grain.first(hour_of(second * SECOND_NS)));
+        for group in &groups {
+            if let Some((of, part)) =
+                open.take_if(|(of, part)| *of != hour || part.writer.bytes() >= to.part_bytes)
+            {
+                done.push(finish_part(layout, of, part)?);
+            }
+            let (_, part) = match &mut open {
+                Some(open) => open,
+                None => open.insert((hour, begin_part(to, layout, hour, done.len() as u64)?)),
+            };
+            let columns = group.copy(copy, &encoder, &mut buffers).map_err(|error| LakeError::Damaged {
+                path: source.root().join(layout.table.name),
+                what: error.to_string(),
+            })?;
+            part.writer.write_encoded(columns, group.rows as u64)?;
+        }
+    }
+    if let Some((hour, part)) = open {
+        done.push(finish_part(layout, hour, part)?);
+    }
+    Ok(done)
+}
+
+/// A group of rows that is repeated.
+struct Group {
+    rows: usize,
+    columns: Vec<Repeated>,
+}
+
+enum Repeated {
+    /// As it is.
+    Same(EncodedColumn),
+    /// Integers to which each copy adds `step` once more, from `base` on.
+    Shifted { cells: Cells, base: i64, step: i64 },
+}
+
+impl Group {
+    fn copy(
+        &self,
+        copy: i64,
+        encoder: &Encoder,
+        buffers: &mut Buffers,
+    ) -> Result<Vec<EncodedColumn>, parquet::errors::ParquetError> {
+        let columns = self.columns.iter().enumerate().map(|(index, column)| match column {
+            Repeated::Same((bytes, closed)) => Ok((bytes.clone(), closed.clone())),
+            Repeated::Shifted { cells, base, step } => {
+                let mut cells = cells.clone();
+                if let Values::Ints(values) = &mut cells.values {
+                    let more = base + copy * step;
+                    values.iter_mut().for_each(|value| *value = value.wrapping_add(more));
+                }
+                encoder.column(index, &cells, self.rows, buffers)
+            }
+        });
+        columns.collect()
+    }
+}
+
+/// The groups of a table, ordered as in a lake.
+fn groups(
+    layout: &LakeLayout,
+    source: &LakeSnapshot,
+    encoder: &Encoder,
+    repeat: &Repeat,
+    buffers: &mut Buffers,
+) -> Result<Vec<Group>, LakeError> {
+    let (mut rows, mut gathered) = (Batch::new(layout.table), Batch::new(layout.table));
+    let mut groups = Vec::new();
+    let mut texts = Vec::new();
+    let mut parts = source.parts(layout.table)?.into_iter().peekable();
+    while let Some(part) = parts.next() {
+        read_all(&part.path, &mut rows, &mut texts)?;
+        gathered.append(&rows);
+        if gathered.is_empty() || (gathered.rows() < GROUP_ROWS / 2 && parts.peek().is_some()) {
+            continue;
+        }
+        if let Some(order) = layout.order {
+            gathered.sort_by(order);
+        }
+        let columns = layout.table.columns.iter().zip(gathered.cells()).enumerate();
+        let columns = columns.map(|(index, (column, cells))| {
+            let shift = repeat.shift(layout, column.name, column.kind);
+            match shift {
+                Some((base, step)) => Ok(Repeated::Shifted { cells: cells.clone(), base, step }),
+                None => encoder.column(index, cells, gathered.rows(), buffers).map(Repeated::Same),
+            }
+        });
+        let columns = columns
+            .collect::<Result<_, _>>()
+            .map_err(|error| LakeError::Damaged { path: part.path.clone(), what: error.to_string() })?;
+        groups.push(Group { rows: gathered.rows(), columns });
+        gathered.clear();
+    }
+    Ok(groups)
+}
+
+impl Repeat {
+    /// What is added to a column: for the first copy, and from copy to copy.
+    fn shift(&self, layout: &LakeLayout, column: &str, kind: ColumnKind) -> Option<(i64, i64)> {
+        let seconds = self.to_second - self.from_second;
+        match layout.placing {
+            Placing::Time(time) if time == column => {
+                Some((seconds * SECOND_NS, self.period_seconds * SECOND_NS))
+            }
+            Placing::Second(second) if second == column => Some((seconds, self.period_seconds)),
+            _ if kind == ColumnKind::Int && self.ids.contains(&column) => Some((0, self.ids_step)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::compact::CompactOptions;
+    use crate::place::Grain;
+    use crate::reader::read_table;
+    use crate::table::{Column, Table};
+    use crate::writer::{TableWriter, WriterOptions};
+
+    static EVENTS: Table = Table {
+        name: "events",
+        doc: "Events.",
+        columns: &[
+            Column::int("event_id", "A number."),
+            Column::time("at", "When."),
+            Column::int("caused_by", "Another event.").nullable(),
+            Column::text("what", "What."),
+        ],
+    };
+    static KINDS: Table = Table { name: "kinds", doc: "Kinds.", columns: &[Column::int("kind", "A kind.")] };
+
+    fn layout(table: &'static Table, placing: Placing) -> LakeLayout {
+        let order = Some(table.columns[0].name);
+        LakeLayout {
+            table,
+            placing,
+            order,
+            blooms: vec![],
+            ids: vec![],
+            pipeline: None,
+            tap: None,
+            clock: None,
+        }
+    }
+
+    /// Copies are the trace later, under ids of their own, over the hour's end; what has no time is there once.
+    #[test]
+    fn copies() {
+        const FROM: i64 = 1_700_000_001;
+        const TO: i64 = 472_222 * 3600 + 3580;
+        let (trace, lake) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let mut writer = TableWriter::create(trace.path(), &EVENTS, WriterOptions::default()).unwrap();
+        for event in 0..100 {
+            let row = writer.rows().row().int(event).int(FROM * SECOND_NS + event * 1_000_000);
+            row.int_or_null((event % 10 == 9).then_some(event - 1)).text("something").end();
+        }
+        writer.finish().unwrap();
+        let mut writer = TableWriter::create(trace.path(), &KINDS, WriterOptions::default()).unwrap();
+        writer.rows().row().int(7).end();
+        writer.finish().unwrap();
+
+        let options = CompactOptions { part_bytes: 1 << 20, keep_old: Duration::ZERO };
+        let mut compaction = Compaction::begin(lake.path(), options, || Ok(Grain::Hour)).unwrap();
+        let layouts = [layout(&EVENTS, Placing::Time("at")), layout(&KINDS, Placing::Nowhere)];
+        let repeat = Repeat {
+            copies: 10,
+            from_second: FROM,
+            to_second: TO,
+            period_seconds: 5,
+            ids: &["event_id", "caused_by"],
+            ids_step: 100,
+        };
+        compaction.repeat(&layouts, &LakeSnapshot::open(trace.path()).unwrap(), &repeat).unwrap();
+        compaction.commit("test").unwrap();
+
+        let mut ids = Vec::new();
+        let damaged = read_table(lake.path(), &EVENTS, |rows| {
+            for (row, id) in rows.ints("event_id").iter().enumerate() {
+                let (copy, event) = (id / 100, id % 100);
+                let at = (TO + copy * 5) * SECOND_NS + event * 1_000_000;
+                assert_eq!(rows.ints("at")[row], at);
+                assert_eq!(rows.is_null("caused_by", row), event % 10 != 9);
+                assert!(event % 10 != 9 || rows.ints("caused_by")[row] == id - 1);
+                ids.push(*id);
+            }
+        });
+        assert!(damaged.unwrap().is_empty());
+        assert!(ids.into_iter().eq(0..1000));
+        let mut kinds = 0;
+        read_table(lake.path(), &KINDS, |rows| kinds += rows.rows()).unwrap();
+        assert_eq!(kinds, 1);
+        let parts = LakeSnapshot::open(lake.path()).unwrap().parts(&EVENTS).unwrap();
+        assert_eq!(parts.len(), 2, "four copies in one hour, six in the next: {parts:?}");
+    }
+}

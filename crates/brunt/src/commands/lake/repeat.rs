@@ -1,0 +1,55 @@
+//! `brunt lake repeat`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use brunt_capture::trace::repeat::{RepeatError, repeat};
+use brunt_lake::LakeError;
+use serde_json::json;
+
+use super::WriteArgs;
+use crate::cli::{Done, Failure, Output};
+
+/// Make a large lake of copies of a small trace, to measure what questions cost
+///
+/// Each copy is later than the one before it and has requests of its own; servers, clients, files and names are those of
+/// the trace. docs/scale.md has such measurements.
+#[derive(clap::Args)]
+pub struct RepeatArgs {
+    /// Folder of the trace, of an hour at most.
+    trace: PathBuf,
+    /// Rows of all tables together, at least.
+    #[arg(long, value_name = "COUNT")]
+    rows: u64,
+    /// Folder of the lake, which must be new.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+pub fn run(args: &RepeatArgs, output: &Output) -> Done {
+    let begun = Instant::now();
+    let counts = repeat(&args.out, &args.trace, args.rows, &args.write.options()).map_err(failure)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let rows_per_second = counts.rows as f64 / seconds;
+    output.line(format_args!("copies      {}, one each {} s", counts.copies, counts.period_seconds));
+    output.line(format_args!("rows        {}", counts.rows));
+    output.line(format_args!("written     {} parts, {} bytes", counts.parts, counts.bytes));
+    output.line(format_args!("took        {seconds:.1} s, {:.1} million rows/s", rows_per_second / 1e6));
+    let mut object = json!(counts);
+    object["seconds"] = json!(seconds);
+    output.object(&object);
+    Ok(())
+}
+
+fn failure(error: RepeatError) -> Failure {
+    match &error {
+        RepeatError::Lake(LakeError::Full { .. } | LakeError::Io { .. }) => Failure::failed(&error),
+        RepeatError::Lake(_)
+        | RepeatError::Trace(_)
+        | RepeatError::Empty(_)
+        | RepeatError::TooLong { .. }
+        | RepeatError::TooMany { .. } => Failure::usage(&error),
+    }
+}

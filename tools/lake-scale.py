@@ -1,0 +1,48 @@
+"""How long an engine takes for questions to lakes of several sizes, for tools/lake-scale.sh.
+
+    lake-scale.py ENGINE FILE FROM_NS LAKE…   duckdb, spark or sail; one line of JSON for each lake and question
+
+The pruned question is about one file in ten seconds; the scan reads two columns of every operation. Each is asked three
+times: the first time says what is not in the page cache yet.
+"""
+
+import json
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from delta_engines import rows_of
+
+QUESTIONS = {
+    "pruned": "SELECT count(*), sum(moved_bytes) FROM operations WHERE file = {file}"
+    " AND request_first_ns >= {from_ns} AND request_first_ns < {from_ns} + 10000000000",
+    "scan": "SELECT operation, count(*), sum(latency_ns) FROM operations GROUP BY operation ORDER BY operation",
+}
+
+
+def bytes_read():
+    """What this process has read with system calls: engines that run in it keep no count of their own that can be trusted."""
+    with open("/proc/self/io") as io:
+        return int(io.readline().split()[1])
+
+
+def main():
+    engine, file, from_ns, *lakes = sys.argv[1:]
+    for lake in lakes:
+        ask = rows_of(engine, lake)
+        for name, question in QUESTIONS.items():
+            question = question.format(file=file, from_ns=from_ns)
+            seconds, read = [], []
+            for _ in range(3):
+                begun, bytes_before = time.monotonic(), bytes_read()
+                rows = ask(question)
+                seconds.append(round(time.monotonic() - begun, 3))
+                read.append(bytes_read() - bytes_before)
+            rows = [[value if isinstance(value, str) or value is None else int(value) for value in row] for row in rows]
+            print(json.dumps({"engine": engine, "lake": lake, "question": name, "seconds": seconds, "bytes": read, "rows": rows}), flush=True)
+    # A server in this process ends with it.
+    os._exit(0)
+
+
+main()
