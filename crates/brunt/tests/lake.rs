@@ -99,11 +99,11 @@ fn write_trace(folder: &Path, written: &[AtomicI64; 2], stop: &AtomicBool) {
             written[pipeline].store(count + 25, Ordering::Release);
         }
         count += 25;
-        std::thread::sleep(Duration::from_millis(15));
+        std::thread::sleep(Duration::from_millis(30));
     }
-    writers.iter_mut().flatten().for_each(|writer| {
+    for writer in writers.iter_mut().flatten() {
         writer.finish().expect("written");
-    });
+    }
 }
 
 /// The ids of each pipeline are those from 0 on, each once; how many.
@@ -149,7 +149,7 @@ fn killed_while_a_capture_writes() {
     let (duckdb, trace) = (Duckdb::find(), folder.join("trace"));
     std::fs::create_dir(&trace).expect("a folder");
     let (written, stop) = ([AtomicI64::new(0), AtomicI64::new(0)], AtomicBool::new(false));
-    let (mut killed, count) = (0, rounds(12, 50));
+    let (mut killed, mut round, count) = (0, 0, rounds(12, 50));
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| write_trace(&trace, &written, &stop));
         let reader = scope.spawn(|| {
@@ -171,7 +171,8 @@ fn killed_while_a_capture_writes() {
         support::eventually("rows", 30, || written[1].load(Ordering::Acquire) > 1000);
         // The longer it has run, the more often it was at its end.
         let mut longest_us = 30_000;
-        for round in 0..count {
+        while killed < count && round < 4 * count {
+            round += 1;
             let mut child =
                 compact(&trace, &[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
             std::thread::sleep(Duration::from_micros(random.below(longest_us)));
@@ -197,8 +198,8 @@ fn killed_while_a_capture_writes() {
         writer.join().expect("the writer came to its end");
         assert!(reader.join().expect("the reader found every row") > 0);
     });
-    assert!(killed > 0, "none of {count} was killed");
-    println!("{killed} of {count} were killed");
+    assert!(killed >= count / 2, "only {killed} of {round} were killed");
+    println!("{killed} of {round} compactions were killed");
     succeed(&mut compact(&trace, &[]), 60);
     let snapshot = LakeSnapshot::open(&trace).expect("a lake");
     let parts = snapshot.parts(&tables::OPERATIONS).expect("parts");
