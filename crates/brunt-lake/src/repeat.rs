@@ -129,7 +129,7 @@ struct Group {
 
 enum Repeated {
     /// As it is.
-    Same(EncodedColumn),
+    Same(Box<EncodedColumn>),
     /// Integers to which each copy adds `step` once more, from `base` on.
     Shifted { cells: Cells, base: i64, step: i64 },
 }
@@ -142,7 +142,7 @@ impl Group {
         buffers: &mut Buffers,
     ) -> Result<Vec<EncodedColumn>, parquet::errors::ParquetError> {
         let columns = self.columns.iter().enumerate().map(|(index, column)| match column {
-            Repeated::Same((bytes, closed)) => Ok((bytes.clone(), closed.clone())),
+            Repeated::Same(column) => Ok(EncodedColumn::clone(column)),
             Repeated::Shifted { cells, base, step } => {
                 let mut cells = cells.clone();
                 if let Values::Ints(values) = &mut cells.values {
@@ -182,7 +182,9 @@ fn groups(
             let shift = repeat.shift(layout, column.name, column.kind);
             match shift {
                 Some((base, step)) => Ok(Repeated::Shifted { cells: cells.clone(), base, step }),
-                None => encoder.column(index, cells, gathered.rows(), buffers).map(Repeated::Same),
+                None => encoder
+                    .column(index, cells, gathered.rows(), buffers)
+                    .map(|column| Repeated::Same(Box::new(column))),
             }
         });
         let columns = columns
