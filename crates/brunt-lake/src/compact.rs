@@ -62,7 +62,10 @@ impl LakeLayout {
     /// Columns whose extremes the catalog has.
     pub fn keys(&self) -> impl Iterator<Item = &'static str> {
         let placing = match self.placing {
-            Placing::Time(column) | Placing::Second(column) | Placing::Id(column) => Some(column),
+            Placing::Time(column)
+            | Placing::Second(column)
+            | Placing::Minute(column)
+            | Placing::Id(column) => Some(column),
             Placing::Nowhere => None,
         };
         placing

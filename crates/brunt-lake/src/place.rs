@@ -38,6 +38,8 @@ pub enum Placing {
     Time(&'static str),
     /// A column of seconds since 1970.
     Second(&'static str),
+    /// A column of minutes since 1970.
+    Minute(&'static str),
     /// A column of ids of another table's rows, whose times are known.
     Id(&'static str),
     /// Nothing: all rows together, in the table's own folder.
@@ -55,6 +57,11 @@ pub fn hour_of(time_ns: i64) -> i64 {
 /// The hour of a second since 1970.
 pub fn hour_of_second(second: i64) -> i64 {
     second.div_euclid(SECONDS_OF_HOUR)
+}
+
+/// The hour of a minute since 1970.
+pub fn hour_of_minute(minute: i64) -> i64 {
+    minute.div_euclid(60)
 }
 
 /// Whose id this is.

@@ -11,7 +11,7 @@ use crate::catalog::LakePart;
 use crate::compact::LakeLayout;
 use crate::error::LakeError;
 use crate::part_writer::PartWriter;
-use crate::place::{Grain, Hour, IdTimeline, Placing, hour_of, hour_of_second};
+use crate::place::{Grain, Hour, IdTimeline, Placing, hour_of, hour_of_minute, hour_of_second};
 use crate::reader::OPEN_SUFFIX;
 
 /// Rows of a group: what an engine decides about at a time, and what is sorted in memory.
@@ -129,6 +129,7 @@ impl<'a> Spread<'a> {
         match self.layout.placing {
             Placing::Time(column) => of(column, &|time| Some(hour_of(time))),
             Placing::Second(column) => of(column, &|second| Some(hour_of_second(second))),
+            Placing::Minute(column) => of(column, &|minute| Some(hour_of_minute(minute))),
             Placing::Id(column) => of(column, &|id| timeline.hour_of(id)),
             Placing::Nowhere => vec![None; rows.rows()],
         }

@@ -106,17 +106,20 @@ fn layout(table: &'static Table, order: Option<&'static str>) -> LakeLayout {
         Placing::Time("time")
     } else if is(&tables::LATENCY_HISTOGRAMS) {
         Placing::Second("second")
+    } else if has(&"minute") {
+        Placing::Minute("minute")
     } else if has(&"record_id") {
         Placing::Id("record_id")
     } else {
         Placing::Nowhere
     };
-    let blooms = match is(&tables::LATENCY_HISTOGRAMS) {
-        true => vec!["server", "client"],
-        false => FILES.into_iter().filter(has).collect(),
+    let blooms = match placing {
+        // By server and client there, as they have no flows.
+        Placing::Second(_) | Placing::Minute(_) => vec!["server", "client"],
+        _ => FILES.into_iter().filter(has).collect(),
     };
     // As captured, or in the order of the ids that others refer to.
-    let others = ["completion_id", "record_id", "flow", "caller", "file", "time", "second", "tap"];
+    let others = ["completion_id", "record_id", "flow", "caller", "file", "time", "second", "minute", "tap"];
     LakeLayout {
         table,
         placing,
@@ -430,6 +433,7 @@ mod tests {
         check("names", Placing::Id("record_id"), "record_id");
         check("packets", Placing::Time("time"), "flow");
         check("latency_histograms", Placing::Second("second"), "second");
+        check("sketches", Placing::Minute("minute"), "minute");
         check("handles", Placing::Nowhere, "file");
         check("caller_groups", Placing::Nowhere, "caller");
     }
