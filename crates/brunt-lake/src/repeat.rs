@@ -127,11 +127,19 @@ struct Group {
     columns: Vec<Repeated>,
 }
 
+/// What copies add to a column: `base` and `step` once more for each copy, in parts of `unit` of which whole ones count.
+#[derive(Clone, Copy, Debug)]
+struct Shift {
+    base: i64,
+    step: i64,
+    unit: i64,
+}
+
 enum Repeated {
     /// As it is.
     Same(Box<EncodedColumn>),
-    /// Integers to which each copy adds `step` once more, from `base` on.
-    Shifted { cells: Cells, base: i64, step: i64 },
+    /// Integers that each copy moves.
+    Shifted { cells: Cells, by: Shift },
 }
 
 impl Group {
@@ -143,10 +151,10 @@ impl Group {
     ) -> Result<Vec<EncodedColumn>, parquet::errors::ParquetError> {
         let columns = self.columns.iter().enumerate().map(|(index, column)| match column {
             Repeated::Same(column) => Ok(EncodedColumn::clone(column)),
-            Repeated::Shifted { cells, base, step } => {
+            Repeated::Shifted { cells, by } => {
                 let mut cells = cells.clone();
                 if let Values::Ints(values) = &mut cells.values {
-                    let more = base + copy * step;
+                    let more = (by.base + copy * by.step).div_euclid(by.unit);
                     values.iter_mut().for_each(|value| *value = value.wrapping_add(more));
                 }
                 encoder.column(index, &cells, self.rows, buffers)
@@ -181,7 +189,7 @@ fn groups(
         let columns = columns.map(|(index, (column, cells))| {
             let shift = repeat.shift(layout, column.name, column.kind);
             match shift {
-                Some((base, step)) => Ok(Repeated::Shifted { cells: cells.clone(), base, step }),
+                Some(by) => Ok(Repeated::Shifted { cells: cells.clone(), by }),
                 None => encoder
                     .column(index, cells, gathered.rows(), buffers)
                     .map(|column| Repeated::Same(Box::new(column))),
@@ -197,15 +205,19 @@ fn groups(
 }
 
 impl Repeat {
-    /// What is added to a column: for the first copy, and from copy to copy.
-    fn shift(&self, layout: &LakeLayout, column: &str, kind: ColumnKind) -> Option<(i64, i64)> {
-        let seconds = self.to_second - self.from_second;
+    /// What is added to a column, if anything is. A minute is moved by whole minutes, so it may be the one before that in
+    /// which its rows are.
+    fn shift(&self, layout: &LakeLayout, column: &str, kind: ColumnKind) -> Option<Shift> {
+        let (base, step) = (self.to_second - self.from_second, self.period_seconds);
         match layout.placing {
             Placing::Time(time) if time == column => {
-                Some((seconds * SECOND_NS, self.period_seconds * SECOND_NS))
+                Some(Shift { base: base * SECOND_NS, step: step * SECOND_NS, unit: 1 })
             }
-            Placing::Second(second) if second == column => Some((seconds, self.period_seconds)),
-            _ if kind == ColumnKind::Int && self.ids.contains(&column) => Some((0, self.ids_step)),
+            Placing::Second(second) if second == column => Some(Shift { base, step, unit: 1 }),
+            Placing::Minute(minute) if minute == column => Some(Shift { base, step, unit: 60 }),
+            _ if kind == ColumnKind::Int && self.ids.contains(&column) => {
+                Some(Shift { base: 0, step: self.ids_step, unit: 1 })
+            }
             _ => None,
         }
     }

@@ -118,7 +118,7 @@ fn rows_of(trace: &Path, layouts: &[LakeLayout]) -> Result<(u64, u64), LakeError
         let rows = table_sizes(trace, layout.table)?.rows;
         match layout.placing {
             Placing::Nowhere => once += rows,
-            Placing::Time(_) | Placing::Second(_) | Placing::Id(_) => each += rows,
+            _ => each += rows,
         }
     }
     Ok((once, each))
@@ -131,7 +131,8 @@ fn seconds_of(source: &LakeSnapshot, layouts: &[LakeLayout]) -> Result<Option<(i
         let (column, unit) = match layout.placing {
             Placing::Time(column) => (column, SECOND_NS),
             Placing::Second(column) => (column, 1),
-            Placing::Id(_) | Placing::Nowhere => continue,
+            // Too coarse to say it.
+            Placing::Minute(_) | Placing::Id(_) | Placing::Nowhere => continue,
         };
         if let Some((min, max)) = runs::extremes(source, layout.table, column)? {
             let (first, last) = (min.div_euclid(unit), max.div_euclid(unit));
