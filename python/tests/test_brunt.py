@@ -67,6 +67,8 @@ class LakeTest(Folder):
         trace = brunt.open_trace(compacted)
         self.assertTrue(all("date=" in str(part) for part in trace.parts("operations")))
         self.assertEqual({name: trace.table(name).num_rows for name in before}, before)
+        names = brunt.open_trace(self.trace).table("operations").column_names
+        self.assertEqual(trace.table("operations").column_names, names)
         self.assertEqual(trace.ledger(), brunt.open_trace(self.trace).ledger())
         for tap in ("one", "two"):
             run("lake", "add", lake, self.trace, "--tap", tap)

@@ -52,7 +52,12 @@ class Tables:
 
     def dataset(self, name: str) -> Any:
         """A table as a pyarrow Dataset, of which nothing is read yet."""
-        return pyarrow.dataset.dataset([str(part) for part in self.parts(name)], format="parquet")
+        parts = [str(part) for part in self.parts(name)]
+        schema = pyarrow.dataset.dataset(parts[0], format="parquet").schema
+        # Parts of a lake have their times as integers, too; those of a capture do not, so nobody is shown them.
+        times = {f"{column.name}_ns" for column in schema if pyarrow.types.is_timestamp(column.type)}
+        schema = pyarrow.schema([column for column in schema if column.name not in times])
+        return pyarrow.dataset.dataset(parts, format="parquet", schema=schema)
 
     def table(self, name: str, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
         """A table as a pyarrow Table: these columns, or all, of the rows that meet a condition, or of all."""
