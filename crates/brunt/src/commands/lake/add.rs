@@ -12,6 +12,9 @@ use crate::cli::{Done, Output};
 /// All of it appears at once, or nothing. The trace stays as it is. If its capture is still running, run this again to add
 /// what has come since.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  # a trace of one of several taps\n  brunt lake add LAKE DIR --tap rack7"
+)]
 pub struct AddArgs {
     /// Folder of the lake, made if it is missing.
     lake: PathBuf,

@@ -12,6 +12,9 @@ use crate::cli::{Done, Output};
 /// May run at any time: while a capture writes to the folder, while others read, and again after it was killed. Parts that
 /// are damaged are named and left as they are.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  # make the parts of a trace large, also while a capture writes to it\n  brunt lake compact DIR\n\n  # merge what was added to a lake, in larger parts\n  brunt lake compact LAKE --part-size 512MiB"
+)]
 pub struct CompactArgs {
     /// Folder of a trace (`brunt capture --out`) or of a lake (`brunt lake add`).
     folder: PathBuf,

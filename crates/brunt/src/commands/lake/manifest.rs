@@ -12,6 +12,9 @@ use crate::cli::{Done, Failure, Output};
 /// One version of each table's log (TABLE/_delta_log) for all that was compacted since the last time. Times are integers
 /// there, with `_ns` behind their names. docs/table-formats.md shows how engines read it.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  # write Delta Lake logs of what was compacted\n  brunt lake manifest LAKE"
+)]
 pub struct ManifestArgs {
     /// Folder of a trace or lake that was compacted.
     folder: PathBuf,

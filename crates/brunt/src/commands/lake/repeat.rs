@@ -15,6 +15,9 @@ use crate::cli::{Done, Failure, Output};
 /// Each copy is later than the one before it and has requests of its own; servers, clients, files and names are those of
 /// the trace. docs/scale.md has such measurements.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  # a large lake to measure with\n  brunt lake repeat DIR --rows 2000000000 --out LAKE"
+)]
 pub struct RepeatArgs {
     /// Folder of the trace, of an hour at most.
     trace: PathBuf,
