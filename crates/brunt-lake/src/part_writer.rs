@@ -1,12 +1,12 @@
 //! Writes a part of a lake: large, of many groups of rows, with all that lets an engine pass over what it does not need.
-//! [`crate::spread`] calls it.
+//! `spread` calls it.
 //!
 //! - Each group's rows are in the order of a column, which the metadata name (`sorting_columns`).
 //! - Columns have pages of 16,384 rows, with the least and the greatest value of each (column and offset index).
 //! - Columns that are asked for by value have a Bloom filter for each group.
-//! - Before the footer are checksums ([`crate::sums`]), as in the parts of a capture.
+//! - Before the footer are checksums (`sums`), as in the parts of a capture.
 //!
-//! Unlike there ([`crate::encode`]), pages are the library's: it writes indexes and filters, and nobody waits for it.
+//! Unlike there (`encode`), pages are the library's: it writes indexes and filters, and nobody waits for it.
 //!
 //! The rule: the file has its name only when it is complete and on the medium.
 
