@@ -5,6 +5,7 @@
 //! The one rule: connecting happens on another thread, which hands over what it made and rings a bell; a device's
 //! thread never waits.
 
+use std::collections::VecDeque;
 use std::fmt::{self, Debug, Display};
 use std::io;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use brunt_core::{Clock, Nanos};
 
 use crate::bell::Bell;
+use crate::device::Request;
 use crate::ring::Ring;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -98,9 +100,25 @@ pub trait Returning {
 /// Which link a request goes to: of those with room the one with the fewest requests, and one that is being made again
 /// only when all are.
 #[inline]
-pub fn least_busy<L: Returning>(links: &mut [L]) -> Option<&mut L> {
+fn least_busy<L: Returning>(links: &mut [L]) -> Option<&mut L> {
     let with_room = links.iter_mut().filter(|link| link.room() > 0);
     with_room.min_by_key(|link| (link.comeback().rank(), link.in_session()))
+}
+
+/// Hands the requests of a batch to the links that should have them, in order; what finds no room stays in the batch.
+#[inline]
+pub fn hand_out<L: Returning>(
+    links: &mut [L],
+    batch: &mut VecDeque<Request>,
+    mut submit: impl FnMut(&mut L, Request),
+) {
+    while let Some(request) = batch.pop_front() {
+        let Some(link) = least_busy(links) else {
+            batch.push_front(request);
+            break;
+        };
+        submit(link, request);
+    }
 }
 
 /// Whether a link is there, and how it comes back: `T` is what a thread brings, `E` why it cannot.

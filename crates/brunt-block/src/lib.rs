@@ -41,7 +41,7 @@ pub mod turn;
 
 pub use bell::Bell;
 pub use buffer::{Buf, BufPool};
-pub use comeback::{Comeback, ReconnectError, Returning, least_busy};
+pub use comeback::{Comeback, ReconnectError, Returning, hand_out};
 pub use congestion::{Congestion, CongestionError};
 pub use control::{Controllable, Handles};
 pub use device::{Backend, Completion, Device, DeviceInfo, Health, Inline, MediumLook, Op, Request};

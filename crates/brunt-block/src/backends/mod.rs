@@ -71,7 +71,21 @@ pub fn in_range(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError>
     in_size(info, info.size_bytes, request)
 }
 
-/// The same on a medium that has `size_bytes` now.
+/// The same, and whether it is one that goes out as a single request: not empty unless it flushes, and with no more data than
+/// the device takes at once.
+///
+/// # Errors
+/// It is not, or as [`in_range`].
+#[inline]
+pub fn in_bounds(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
+    in_range(info, request)?;
+    let moves_data = matches!(request.op, Op::Read | Op::Write);
+    let empty = request.len == 0 && request.op != Op::Flush;
+    let long = moves_data && request.len > u64::from(info.transfer_bytes_max);
+    if empty || long { Err(DeviceError::OutOfRange) } else { Ok(()) }
+}
+
+/// The same as [`in_range`] on a medium that has `size_bytes` now.
 #[inline]
 fn in_size(info: &DeviceInfo, size_bytes: u64, request: &Request) -> Result<(), DeviceError> {
     let block = u64::from(info.block_bytes);

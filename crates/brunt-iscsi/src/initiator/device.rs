@@ -21,7 +21,7 @@ use brunt_block::stream::PLACE_BYTES_MIN;
 use brunt_block::table::{BackendEntry, Opened, UrlOptions};
 use brunt_block::{
     Backend, Comeback, Completion, Device, DeviceError, DeviceInfo, Health, Lent, OpenError, PayloadPlace,
-    Request, Returning, Ring, Stream, least_busy,
+    Request, Returning, Ring, Stream, hand_out,
 };
 use brunt_core::{Clock, Nanos};
 use brunt_wire::iscsi::digest;
@@ -183,13 +183,7 @@ impl Device for InitiatorDevice {
             return;
         }
         let now = self.clock.now();
-        while let Some(request) = batch.pop_front() {
-            let Some(link) = least_busy(&mut self.links) else {
-                batch.push_front(request);
-                break;
-            };
-            link.submit(request, now);
-        }
+        hand_out(&mut self.links, batch, |link, request| link.submit(request, now));
         for link in &mut self.links {
             link.send(now);
         }

@@ -9,12 +9,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brunt_block::backends::{TRANSFER_BYTES_MAX, in_range, whole_blocks};
+use brunt_block::backends::{TRANSFER_BYTES_MAX, in_bounds, whole_blocks};
 use brunt_block::device::Allocation;
 use brunt_block::table::{BackendEntry, OpenError, Opened, UrlOptions};
-use brunt_block::{
-    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Op, Request, Ring, least_busy,
-};
+use brunt_block::{Backend, Completion, Device, DeviceError, DeviceInfo, Health, Request, Ring, hand_out};
 use brunt_core::{Clock, Nanos};
 use brunt_wire::nbd::{allocation, export_flag};
 
@@ -276,16 +274,11 @@ impl Device for NbdDevice {
             return;
         }
         let now = self.clock.now();
-        while let Some(request) = batch.pop_front() {
-            let Some(link) = least_busy(&mut self.links) else {
-                batch.push_front(request);
-                break;
-            };
-            match check(&self.info, &request) {
-                Ok(()) => link.submit(request, now),
-                Err(error) => link.refuse(request, error),
-            }
-        }
+        let info = &self.info;
+        hand_out(&mut self.links, batch, |link, request| match in_bounds(info, &request) {
+            Ok(()) => link.submit(request, now),
+            Err(error) => link.refuse(request, error),
+        });
         self.links.iter_mut().for_each(NbdLink::send);
     }
 
@@ -321,14 +314,4 @@ impl Device for NbdDevice {
         }
         health
     }
-}
-
-/// Whether a request can go out at all.
-#[inline]
-fn check(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
-    in_range(info, request)?;
-    let moves_data = matches!(request.op, Op::Read | Op::Write);
-    let empty = request.len == 0 && request.op != Op::Flush;
-    let long = moves_data && request.len > u64::from(info.transfer_bytes_max);
-    if empty || long { Err(DeviceError::OutOfRange) } else { Ok(()) }
 }
