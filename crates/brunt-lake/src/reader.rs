@@ -20,7 +20,8 @@ use crate::encode::{TABLE_KEY, physical};
 use crate::error::LakeError;
 use crate::snapshot::LakeSnapshot;
 use crate::sums::Sums;
-use crate::table::Table;
+use crate::table::{ColumnKind, Table};
+use crate::twins::twin_name;
 
 /// Rows of a batch at most.
 pub const BATCH_ROWS_MAX: usize = 1 << 16;
@@ -86,15 +87,24 @@ pub fn parts(root: &Path, table: &Table) -> Result<Vec<PartFile>, LakeError> {
     LakeSnapshot::open(root)?.parts(table)
 }
 
-/// Parts that other programs can read as this one does.
+/// Parts that other programs can read as this one does, and all of them in the same way.
 #[derive(Debug, Default)]
 pub struct SoundParts {
     /// The files.
     pub files: Vec<PathBuf>,
+    /// Whether times have twins ([`crate::twins`]).
+    pub has_twins: bool,
     /// Columns that some of them do not have: an older writer did not know them.
     pub not_in_all: Vec<&'static str>,
     /// Columns that none of them has.
     pub in_none: Vec<&'static str>,
+}
+
+/// The sound parts of a table.
+#[derive(Debug, Default)]
+pub struct SoundTable {
+    /// Those of a lake and captured ones, whose times have no twins; none of the two is empty.
+    pub groups: Vec<SoundParts>,
     /// The complaints about damaged parts, which are not among them.
     pub damaged: Vec<LakeError>,
 }
@@ -103,27 +113,41 @@ pub struct SoundParts {
 ///
 /// # Errors
 /// The folder or a part cannot be read, or a part is not one of this table.
-pub fn sound_parts(snapshot: &LakeSnapshot, table: &'static Table) -> Result<SoundParts, LakeError> {
-    let mut sound = SoundParts::default();
-    let mut missing = vec![0; table.columns.len()];
+pub fn sound_parts(snapshot: &LakeSnapshot, table: &'static Table) -> Result<SoundTable, LakeError> {
+    let mut sound = SoundTable::default();
+    // For each group, in how many of its files each column is missing.
+    let mut missing: Vec<Vec<usize>> = Vec::new();
     for file in snapshot.parts(table)? {
-        match PartReader::open(file.path.clone(), table) {
-            Ok(part) => {
-                sound.files.push(file.path);
-                let there = part.file.metadata().file_metadata().schema_descr();
-                for (missing, column) in missing.iter_mut().zip(table.columns) {
-                    *missing += usize::from(!there.columns().iter().any(|found| found.name() == column.name));
-                }
+        let part = match PartReader::open(file.path.clone(), table) {
+            Ok(part) => part,
+            Err(error) if error.is_of_one_part() => {
+                sound.damaged.push(error);
+                continue;
             }
-            Err(error) if error.is_of_one_part() => sound.damaged.push(error),
             Err(error) => return Err(error),
+        };
+        let there = part.file.metadata().file_metadata().schema_descr();
+        let has = |name: &str| there.columns().iter().any(|found| found.name() == name);
+        let mut times = table.columns.iter().filter(|column| column.kind == ColumnKind::Time);
+        let has_twins = times.clone().next().is_some() && times.all(|column| has(&twin_name(column.name)));
+        let known = sound.groups.iter().position(|group| group.has_twins == has_twins);
+        let group = known.unwrap_or_else(|| {
+            sound.groups.push(SoundParts { has_twins, ..SoundParts::default() });
+            missing.push(vec![0; table.columns.len()]);
+            missing.len() - 1
+        });
+        sound.groups[group].files.push(file.path);
+        for (missing, column) in missing[group].iter_mut().zip(table.columns) {
+            *missing += usize::from(!has(column.name));
         }
     }
-    for (missing, column) in missing.into_iter().zip(table.columns) {
-        if missing == sound.files.len() {
-            sound.in_none.push(column.name);
-        } else if missing > 0 {
-            sound.not_in_all.push(column.name);
+    for (group, missing) in sound.groups.iter_mut().zip(missing) {
+        for (missing, column) in missing.into_iter().zip(table.columns) {
+            if missing == group.files.len() {
+                group.in_none.push(column.name);
+            } else if missing > 0 {
+                group.not_in_all.push(column.name);
+            }
         }
     }
     Ok(sound)

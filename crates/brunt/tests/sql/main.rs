@@ -201,6 +201,66 @@ fn program_and_module_agree() {
     }
 }
 
+/// A question that takes seconds has its rows in the answer, and no progress bar between them.
+#[test]
+fn no_progress_bar_is_among_the_rows() {
+    let Some(engine) = engine() else { return };
+    let folder = TempDir::new("sql-progress");
+    let (trace, _) = trace(&folder, "nfs3-small.pcap.zst", &[]);
+    for how in [sql, sql_program] {
+        let shown =
+            rows(how(&engine, &trace, &["select current_setting('enable_progress_bar') as bar from trace"]));
+        assert_eq!(shown, [serde_json::json!({ "bar": false })]);
+    }
+}
+
+/// Parts of a lake, whose times have twins, and parts that were captured since are one table.
+#[test]
+fn parts_of_a_lake_and_captured_ones_are_one_table() {
+    let Some(engine) = engine() else { return };
+    let folder = TempDir::new("sql-lake");
+    let (trace, _) = trace(&folder, "nfs4-small.pcap.zst", &["--workers", "2"]);
+    let questions = [
+        "select request_first_ns, latency_ns, request_whole, file from operations order by completion_id",
+        "select count(*) as n, max(record_id) as last from names",
+        "mix",
+    ];
+    let answers = |lake: &Path| questions.map(|question| rows(sql(&engine, lake, &[question])));
+    let before = answers(&trace);
+    // The other parser's parts are away when the lake is made.
+    let away = folder.join("away");
+    std::fs::create_dir(&away).expect("a folder");
+    let of_the_other =
+        |part: &Path| part.file_name().is_some_and(|name| name.to_string_lossy().starts_with("part-1-"));
+    let mut moved = Vec::new();
+    for table in std::fs::read_dir(&trace)
+        .expect("tables")
+        .filter_map(Result::ok)
+        .filter(|entry| entry.path().is_dir())
+    {
+        for part in std::fs::read_dir(table.path()).expect("parts").map(|part| part.expect("a part").path()) {
+            if of_the_other(&part) {
+                let place = away.join(moved.len().to_string());
+                std::fs::rename(&part, &place).expect("it moves");
+                moved.push((part, place));
+            }
+        }
+    }
+    assert!(!moved.is_empty());
+    succeed(brunt().args(["lake", "compact"]).arg(&trace), 120);
+    for (part, place) in moved {
+        std::fs::rename(place, part).expect("it moves back");
+    }
+    assert_eq!(answers(&trace), before);
+    for server in &servers() {
+        let there = questions.map(|question| rows(sql_at(server, &trace, &[question])));
+        assert_eq!(there, before, "{server:?}");
+    }
+    // And each by itself.
+    succeed(brunt().args(["lake", "compact"]).arg(&trace), 120);
+    assert_eq!(answers(&trace), before);
+}
+
 /// Histograms of two traces add up to those of the operations of both, in every bucket.
 #[test]
 fn histograms_add_up() {

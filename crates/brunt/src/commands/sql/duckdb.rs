@@ -1,52 +1,66 @@
 //! DuckDB: the program, or else its Python module. Views over lists of parts, then the statement.
 
 use std::ffi::OsString;
+use std::iter;
 
+use brunt_lake::reader::SoundParts;
+use brunt_lake::twins::twin_name;
 use serde_json::Value;
 
 use super::engine::{Answer, EngineError, PlanRead, SqlEngine, run};
-use super::lake::{Lake, LakeTable, plain};
+use super::lake::{Lake, LakeColumn, LakeTable, plain};
 use super::python;
 
-/// The statements that make a view of each table.
-pub fn views(lake: &Lake) -> Vec<String> {
-    lake.tables.iter().map(view).collect()
+/// The statements that come before the question: they make a view of each table.
+fn preparation(lake: &Lake) -> Vec<String> {
+    // A question that takes seconds would have a progress bar among its rows.
+    let quiet = "SET enable_progress_bar = false".to_string();
+    iter::once(quiet).chain(lake.tables.iter().map(view)).collect()
 }
 
 fn view(table: &LakeTable) -> String {
-    let name = table.table.name;
-    if table.parts.is_empty() {
-        return format!("CREATE VIEW \"{name}\" AS {}", table.no_rows());
+    let rows: Vec<_> = table.groups.iter().map(|group| rows_of(table, group)).collect();
+    let rows = if rows.is_empty() { table.no_rows() } else { rows.join(" UNION ALL ") };
+    format!("CREATE VIEW \"{}\" AS {rows}", table.table.name)
+}
+
+/// A statement for the rows of a group. Twins are taken as they are stored: by them DuckDB leaves parts out, by what it computes
+/// it does not.
+fn rows_of(table: &LakeTable, group: &SoundParts) -> String {
+    let (mut columns, mut twins) = (Vec::new(), Vec::new());
+    for LakeColumn { name, is_time, absent } in table.columns(group) {
+        let twin = twin_name(name);
+        twins.extend(is_time.then(|| match (&absent, group.has_twins) {
+            (Some(_), _) => format!("CAST(NULL AS BIGINT) AS \"{twin}\""),
+            (None, true) => format!("\"{twin}\""),
+            (None, false) => format!("epoch_ns(\"{name}\") AS \"{twin}\""),
+        }));
+        columns.push(absent.unwrap_or_else(|| format!("\"{name}\"")));
     }
-    let columns = table.stored().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
-    let nanos: String =
-        table.times().map(|name| format!(", epoch_ns(\"{name}\") AS \"{name}_ns\"")).collect();
-    let parts = table.parts.iter().map(|part| format!("'{}'", plain(part).replace('\'', "''")));
-    let parts = parts.collect::<Vec<_>>().join(", ");
+    columns.append(&mut twins);
+    let parts = group.files.iter().map(|part| format!("'{}'", plain(part).replace('\'', "''")));
+    let (columns, parts) = (columns.join(", "), parts.collect::<Vec<_>>().join(", "));
     // Folders of a lake are named like columns, which the parts of its capture do not have.
-    let options = match table.not_in_all.is_empty() {
+    let options = match group.not_in_all.is_empty() {
         true => "hive_partitioning = false",
         // Every footer is read for that.
         false => "hive_partitioning = false, union_by_name = true",
     };
-    let lacking = table.lacking();
-    format!(
-        "CREATE VIEW \"{name}\" AS SELECT {columns}{nanos}{lacking} FROM read_parquet([{parts}], {options})"
-    )
+    format!("SELECT {columns} FROM read_parquet([{parts}], {options})")
 }
 
 /// Asks the program that BRUNT_DUCKDB names. Without one: the program `duckdb` if it reads nanoseconds, or the module,
 /// or else the program as it is.
 pub fn ask(lake: &Lake, statement: &str, explain: bool) -> Result<Answer, EngineError> {
-    let views = views(lake);
+    let preparation = preparation(lake);
     let asked =
         if explain { format!("EXPLAIN (ANALYZE, FORMAT JSON) {statement}") } else { statement.into() };
     let answer = match std::env::var_os("BRUNT_DUCKDB") {
-        Some(program) => ask_program(&program, &views, &asked)?.ok_or_else(|| {
+        Some(program) => ask_program(&program, &preparation, &asked)?.ok_or_else(|| {
             let tried = format!("BRUNT_DUCKDB names {}, which is not there", program.to_string_lossy());
             EngineError::Missing { engine: SqlEngine::Duckdb, tried }
         }),
-        None => ask_any(&views, &asked, explain),
+        None => ask_any(&preparation, &asked, explain),
     }?;
     if !explain {
         return Ok(answer);
@@ -61,19 +75,19 @@ pub fn ask(lake: &Lake, statement: &str, explain: bool) -> Result<Answer, Engine
     Ok(Answer { plan: Some(read), ..answer })
 }
 
-fn ask_any(views: &[String], asked: &str, explain: bool) -> Result<Answer, EngineError> {
+fn ask_any(preparation: &[String], asked: &str, explain: bool) -> Result<Answer, EngineError> {
     let program = OsString::from(SqlEngine::Duckdb.name());
     let version = run(&program, &["--version"], "")?;
     let version = version.map(|ended| String::from_utf8_lossy(&ended.answer).into_owned());
     if version.as_deref().is_some_and(reads_nanoseconds)
-        && let Some(answer) = ask_program(&program, views, asked)?
+        && let Some(answer) = ask_program(&program, preparation, asked)?
     {
         return Ok(answer);
     }
-    match python::ask_duckdb(views, asked, explain) {
+    match python::ask_duckdb(preparation, asked, explain) {
         Err(missing @ EngineError::Missing { .. }) => {
             // An older program is better than none.
-            ask_program(&program, views, asked)?.ok_or(missing)
+            ask_program(&program, preparation, asked)?.ok_or(missing)
         }
         answer => answer,
     }
@@ -85,9 +99,13 @@ pub fn reads_nanoseconds(version: &str) -> bool {
     major.and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 2)
 }
 
-fn ask_program(program: &OsString, views: &[String], asked: &str) -> Result<Option<Answer>, EngineError> {
+fn ask_program(
+    program: &OsString,
+    preparation: &[String],
+    asked: &str,
+) -> Result<Option<Answer>, EngineError> {
     let mut script = String::from("SELECT version() AS version;\n");
-    views.iter().for_each(|view| script += &format!("{view};\n"));
+    preparation.iter().for_each(|view| script += &format!("{view};\n"));
     script += asked;
     script += "\n;\n";
     // Nobody's own settings, and an end at the first mistake.

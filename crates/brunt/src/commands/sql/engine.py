@@ -31,8 +31,8 @@ def ask_duckdb(request):
     connection = duckdb.connect()
     try:
         answer({"version": duckdb.__version__})
-        for view in request["views"]:
-            connection.execute(view)
+        for statement in request["preparation"]:
+            connection.execute(statement)
         if request["explain"]:
             for name, plan in connection.execute(request["statement"]).fetchall():
                 answer({name: plan})
@@ -72,6 +72,30 @@ def nanos_of(session, part, column, unsupported):
     return quoted, f"timestamp_micros({quoted} DIV 1000)"
 
 
+def rows_of(session, group, view, unsupported):
+    """A statement for the rows of parts that are read in the same way, through a view of them."""
+    columns, twins = [], []
+    for column, is_time, absent in group["columns"]:
+        if not is_time:
+            columns.append(absent or f"`{column}`")
+            continue
+        if absent:
+            time, nanos = absent, "CAST(NULL AS BIGINT)"
+        elif group["has_twins"]:
+            # As they are stored: by them an engine leaves parts out, by what it computes it does not.
+            nanos = f"`{column}_ns`"
+            time = f"timestamp_micros({nanos} DIV 1000) AS `{column}`"
+        else:
+            nanos, time = nanos_of(session, group["parts"][0], column, unsupported)
+            time = f"{time} AS `{column}`"
+        columns.append(time)
+        twins.append(f"{nanos} AS `{column}_ns`")
+    # Files are named one by one: what their folders are called means nothing here.
+    reader = session.read.option("mergeSchema", "true") if group["differ"] else session.read
+    reader.parquet(*group["parts"]).createOrReplaceTempView(view)
+    return f"SELECT {', '.join(columns + twins)} FROM {view}"
+
+
 def ask_spark(request):
     try:
         from pyspark.errors import PySparkException, UnsupportedOperationException
@@ -92,22 +116,12 @@ def ask_spark(request):
         session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
         session.conf.set("spark.sql.session.timeZone", "UTC")
         for table in request["tables"]:
-            name, parts = table["name"], table["parts"]
-            if not parts:
-                session.sql(table["no_rows"]).createOrReplaceTempView(name)
-                continue
-            columns = []
-            for column, is_time in table["columns"]:
-                if is_time:
-                    nanos, time = nanos_of(session, parts[0], column, UnsupportedOperationException)
-                    columns += [f"{time} AS `{column}`", f"{nanos} AS `{column}_ns`"]
-                else:
-                    columns.append(f"`{column}`")
-            # Files are named one by one: what their folders are called means nothing here.
-            reader = session.read.option("mergeSchema", "true") if table["differ"] else session.read
-            reader.parquet(*parts).createOrReplaceTempView(f"stored_{name}")
-            listed = ", ".join(columns) + table["lacking"]
-            session.sql(f"SELECT {listed} FROM stored_{name}").createOrReplaceTempView(name)
+            name = table["name"]
+            rows = [
+                rows_of(session, group, f"stored_{index}_{name}", UnsupportedOperationException)
+                for index, group in enumerate(table["groups"])
+            ]
+            session.sql(" UNION ALL ".join(rows) or table["no_rows"]).createOrReplaceTempView(name)
         for row in session.sql(request["statement"]).collect():
             answer(row.asDict(recursive=True))
     except PySparkException as error:

@@ -1,10 +1,11 @@
 //! The tables that a statement names, with their parts in a folder. The one rule: an engine is only given parts that
 //! this program could read itself: of its version, with its columns, and with a whole footer.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use brunt_capture::trace::{ReplayError, is_trace, notes, tables};
-use brunt_lake::reader::{SoundParts, sound_parts};
+use brunt_lake::reader::{SoundParts, SoundTable, sound_parts};
+use brunt_lake::twins::twin_name;
 use brunt_lake::{Column, ColumnKind, LakeError, LakeSnapshot, Table};
 use brunt_result::tables::TABLES;
 
@@ -47,41 +48,44 @@ impl FolderError {
 pub struct LakeTable {
     /// What it is.
     pub table: &'static Table,
-    /// Its parts, as absolute paths.
-    pub parts: Vec<PathBuf>,
+    /// Its parts as absolute paths, together where engines read them in the same way.
+    pub groups: Vec<SoundParts>,
     /// The sum of their sizes.
     pub bytes: u64,
-    /// Columns that some parts do not have, as an older program wrote them.
-    pub not_in_all: Vec<&'static str>,
-    /// Columns that none of them has.
-    pub in_none: Vec<&'static str>,
 }
 
 impl LakeTable {
-    /// Names of its columns of times.
-    pub fn times(&self) -> impl Iterator<Item = &'static str> {
-        let columns = self.table.columns.iter();
-        columns.filter(|column| column.kind == ColumnKind::Time).map(|column| column.name)
-    }
-
-    /// Names of its columns that its parts have. Parts of a lake have others as well: times as integers.
-    pub fn stored(&self) -> impl Iterator<Item = &'static str> {
-        let names = self.table.columns.iter().map(|column| column.name);
-        names.filter(|name| !self.in_none.contains(name))
-    }
-
-    /// Columns that its parts lack, without values, for the end of a list of columns.
-    pub fn lacking(&self) -> String {
-        let lacking = self.table.columns.iter().filter(|column| self.in_none.contains(&column.name));
-        lacking.map(|column| format!(", {}", no_value(column))).collect()
+    /// What the parts of a group have of each of its columns, in their order.
+    pub fn columns<'a>(&self, group: &'a SoundParts) -> impl Iterator<Item = LakeColumn> + use<'a> {
+        self.table.columns.iter().map(|column| LakeColumn {
+            name: column.name,
+            is_time: column.kind == ColumnKind::Time,
+            absent: group.in_none.contains(&column.name).then(|| no_value(column)),
+        })
     }
 
     /// A statement with its columns and no rows, which all engines understand.
     pub fn no_rows(&self) -> String {
-        let columns = self.table.columns.iter().map(no_value);
-        let nanos = self.times().map(|name| format!("CAST(NULL AS BIGINT) AS {name}_ns"));
-        format!("SELECT {} WHERE 1 = 0", columns.chain(nanos).collect::<Vec<_>>().join(", "))
+        let times = self.table.columns.iter().filter(|column| column.kind == ColumnKind::Time);
+        let twins = times.map(|column| format!("CAST(NULL AS BIGINT) AS {}", twin_name(column.name)));
+        let columns = self.table.columns.iter().map(no_value).chain(twins).collect::<Vec<_>>();
+        format!("SELECT {} WHERE 1 = 0", columns.join(", "))
     }
+
+    /// How many parts it has.
+    pub fn parts(&self) -> usize {
+        self.groups.iter().map(|group| group.files.len()).sum()
+    }
+}
+
+/// A column of a table, as a group of parts has it.
+pub struct LakeColumn {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it holds times, which statements find as integers, too.
+    pub is_time: bool,
+    /// An expression without value in its place, if an older program wrote all of the parts.
+    pub absent: Option<String>,
 }
 
 /// A column without values, which all engines understand.
@@ -126,11 +130,11 @@ impl Lake {
         };
         let mut lake = Lake { tables: Vec::new(), notes: Vec::new(), _snapshot: snapshot.clone() };
         for table in tables.into_iter().filter(|table| names(statement, table.name)) {
-            let SoundParts { files: parts, not_in_all, in_none, damaged: unsound } =
-                sound_parts(&snapshot, table)?;
+            let SoundTable { groups, damaged: unsound } = sound_parts(&snapshot, table)?;
             damaged.extend(unsound);
-            let bytes = parts.iter().filter_map(|part| part.metadata().ok()).map(|about| about.len()).sum();
-            lake.tables.push(LakeTable { table, parts, bytes, not_in_all, in_none });
+            let files = groups.iter().flat_map(|group| &group.files);
+            let bytes = files.filter_map(|part| part.metadata().ok()).map(|about| about.len()).sum();
+            lake.tables.push(LakeTable { table, groups, bytes });
         }
         lake.notes = damaged.iter().map(|error| format!("left out: {error}")).collect();
         Ok(lake)
@@ -138,7 +142,7 @@ impl Lake {
 
     /// Parts of all tables.
     pub fn parts(&self) -> usize {
-        self.tables.iter().map(|table| table.parts.len()).sum()
+        self.tables.iter().map(LakeTable::parts).sum()
     }
 
     /// Their bytes.

@@ -2,11 +2,10 @@
 
 use std::ffi::OsString;
 
-use brunt_lake::ColumnKind;
 use serde_json::{Value, json};
 
 use super::engine::{Answer, EngineError, SqlEngine, run};
-use super::lake::{Lake, plain};
+use super::lake::{Lake, LakeColumn, plain};
 
 const SCRIPT: &str = include_str!("engine.py");
 /// Exit statuses of the script.
@@ -15,22 +14,25 @@ const REFUSED: i32 = 11;
 const UNREACHABLE: i32 = 12;
 
 /// Asks DuckDB's module.
-pub fn ask_duckdb(views: &[String], statement: &str, explain: bool) -> Result<Answer, EngineError> {
-    let request = json!({ "views": views, "statement": statement, "explain": explain });
+pub fn ask_duckdb(preparation: &[String], statement: &str, explain: bool) -> Result<Answer, EngineError> {
+    let request = json!({ "preparation": preparation, "statement": statement, "explain": explain });
     ask(SqlEngine::Duckdb, "there is no program `duckdb` on the PATH, and", &request)
 }
 
 /// Asks a Spark Connect server at `at`.
 pub fn ask_spark(lake: &Lake, statement: &str, at: &str) -> Result<Answer, EngineError> {
     let tables = lake.tables.iter().map(|table| {
-        let columns = table.table.columns.iter();
-        let columns: Vec<_> = columns
-            .filter(|column| !table.in_none.contains(&column.name))
-            .map(|column| json!([column.name, column.kind == ColumnKind::Time]))
-            .collect();
-        let parts: Vec<_> = table.parts.iter().map(|part| plain(part)).collect();
-        json!({ "name": table.table.name, "columns": columns, "parts": parts, "no_rows": table.no_rows(),
-                "lacking": table.lacking(), "differ": !table.not_in_all.is_empty() })
+        let groups = table.groups.iter().map(|group| {
+            let columns: Vec<_> = table
+                .columns(group)
+                .map(|LakeColumn { name, is_time, absent }| json!([name, is_time, absent]))
+                .collect();
+            let parts: Vec<_> = group.files.iter().map(|part| plain(part)).collect();
+            json!({ "columns": columns, "has_twins": group.has_twins, "parts": parts,
+                    "differ": !group.not_in_all.is_empty() })
+        });
+        let groups = groups.collect::<Vec<_>>();
+        json!({ "name": table.table.name, "groups": groups, "no_rows": table.no_rows() })
     });
     let request = json!({ "at": at, "tables": tables.collect::<Vec<_>>(), "statement": statement });
     ask(SqlEngine::Spark, "its client is missing:", &request)
