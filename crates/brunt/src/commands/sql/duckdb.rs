@@ -67,11 +67,7 @@ pub fn ask(lake: &Lake, statement: &str, explain: bool) -> Result<Answer, Engine
     }
     let mut read = PlanRead::default();
     answer.rows.iter().flat_map(|row| &row.0).for_each(|(name, value)| add(name, value, &mut read));
-    if read.bytes.is_none() {
-        let message =
-            format!("{} does not say how many bytes it read; version 1.5 does", answer.engine_name());
-        return Err(EngineError::Refused { engine: SqlEngine::Duckdb, message });
-    }
+    read.bytes = read.bytes.or(answer.plan.as_ref().and_then(|plan| plan.bytes));
     Ok(Answer { plan: Some(read), ..answer })
 }
 
@@ -112,7 +108,10 @@ fn ask_program(
     let options = ["-init", "/dev/null", "-batch", "-bail", "-jsonlines"];
     let Some(ended) = run(program, &options, &script)? else { return Ok(None) };
     match ended.status {
-        Some(0) => Answer::of(SqlEngine::Duckdb, &ended.answer).map(Some),
+        Some(0) => {
+            let plan = Some(PlanRead { bytes: ended.bytes_read, ..PlanRead::default() });
+            Answer::of(SqlEngine::Duckdb, &ended.answer).map(|answer| Some(Answer { plan, ..answer }))
+        }
         Some(_) => Err(EngineError::Refused { engine: SqlEngine::Duckdb, message: ended.message }),
         None => {
             let status = "by a signal".to_string();
@@ -121,8 +120,9 @@ fn ask_program(
     }
 }
 
-/// Adds what a plan says was read. The program prints the plan as it is, the module in a row, as text; versions differ in
-/// where in the plan things stand.
+/// Adds what a plan says was opened. The program prints the plan as it is, the module in a row, as text; versions differ in
+/// where in the plan things stand. How many bytes were read is what the script has counted: versions 1.5.5 and 1.5.6 say far
+/// too few.
 fn add(name: &str, value: &Value, read: &mut PlanRead) {
     match value {
         Value::String(text) if name == "analyzed_plan" => {
@@ -135,7 +135,7 @@ fn add(name: &str, value: &Value, read: &mut PlanRead) {
             read.scans += 1;
             read.parts += files.parse().unwrap_or(0);
         }
-        Value::Number(bytes) if name == "total_bytes_read" => read.bytes = read.bytes.max(bytes.as_u64()),
+        Value::Number(bytes) if name == "bytes_read" => read.bytes = bytes.as_u64(),
         Value::Array(values) => values.iter().for_each(|value| add("", value, read)),
         Value::Object(fields) => fields.iter().for_each(|(name, value)| add(name, value, read)),
         _ => {}
@@ -156,13 +156,11 @@ mod tests {
             row.0.iter().for_each(|(name, value)| add(name, value, &mut read));
             (read.scans, read.parts, read.bytes)
         };
-        assert_eq!(
-            of(&format!(r#"{{"total_bytes_read":77,"extra_info":{{}},"children":{scan}}}"#)),
-            (2, 5, Some(77))
-        );
+        let row = format!(r#"{{"total_bytes_read":77,"extra_info":{{}},"children":{scan}}}"#);
+        assert_eq!(of(&row), (2, 5, None));
         let plan = format!(r#"{{"io":{{"total_bytes_read":78}},"operator":{scan}}}"#);
-        assert_eq!(of(&serde_json::json!({ "analyzed_plan": plan }).to_string()), (2, 5, Some(78)));
-        assert_eq!(of(r#"{"a":1}"#), (0, 0, None));
+        assert_eq!(of(&serde_json::json!({ "analyzed_plan": plan }).to_string()), (2, 5, None));
+        assert_eq!(of(r#"{"bytes_read":79}"#), (0, 0, Some(79)));
     }
 
     #[test]

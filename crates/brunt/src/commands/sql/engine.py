@@ -23,6 +23,12 @@ def answer(row):
     print(json.dumps(row, default=lambda value: value.hex() if isinstance(value, (bytes, bytearray)) else str(value)))
 
 
+def bytes_read():
+    """What this process has read with system calls. Versions 1.5.5 and 1.5.6 of DuckDB count far too few themselves."""
+    with open("/proc/self/io") as counters:
+        return int(counters.readline().split()[1])
+
+
 def ask_duckdb(request):
     try:
         import duckdb
@@ -31,11 +37,13 @@ def ask_duckdb(request):
     connection = duckdb.connect()
     try:
         answer({"version": duckdb.__version__})
+        read_before = bytes_read()
         for statement in request["preparation"]:
             connection.execute(statement)
         if request["explain"]:
             for name, plan in connection.execute(request["statement"]).fetchall():
                 answer({name: plan})
+            answer({"bytes_read": bytes_read() - read_before})
             return
         # Its own JSON: no value passes through a Python type that holds less.
         with tempfile.TemporaryDirectory() as folder:

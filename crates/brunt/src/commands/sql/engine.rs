@@ -3,9 +3,10 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{ErrorKind, Write};
-use std::process::{Command, Stdio};
+use std::io::{ErrorKind, Read, Write};
+use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde_json::Value;
 
 use super::rows::AnswerRow;
@@ -169,6 +170,8 @@ pub struct Ended {
     pub answer: Vec<u8>,
     /// Its standard error, without blanks around it.
     pub message: String,
+    /// Bytes that it read, of files and otherwise; none where the system does not say.
+    pub bytes_read: Option<u64>,
 }
 
 /// Runs a program with this input; `None` if there is no such program.
@@ -187,18 +190,28 @@ pub fn run(program: &OsString, arguments: &[&str], input: &str) -> Result<Option
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         child => child.map_err(io)?,
     };
-    let stdin = child.stdin.take();
+    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(mut stdin), Some(mut stdout), Some(mut stderr)) = pipes else { return Ok(None) };
+    let (mut answer, mut message) = (Vec::new(), Vec::new());
     // While it answers, it may still have to read.
-    let output = std::thread::scope(|scope| {
-        scope.spawn(move || {
-            // One that ends early says why in its own words.
-            stdin.map(|mut stdin| stdin.write_all(input.as_bytes()))
-        });
-        child.wait_with_output()
+    let read = std::thread::scope(|scope| {
+        // One that ends early says why in its own words.
+        scope.spawn(move || stdin.write_all(input.as_bytes()));
+        let errors = scope.spawn(|| stderr.read_to_end(&mut message));
+        stdout.read_to_end(&mut answer).and(errors.join().expect("reading does not panic"))
     });
-    let output = output.map_err(io)?;
-    let message = String::from_utf8_lossy(&output.stderr).trim().to_string();
-    Ok(Some(Ended { status: output.status.code(), answer: output.stdout, message }))
+    read.map_err(io)?;
+    let bytes_read = bytes_read(&child);
+    let status = child.wait().map_err(io)?.code();
+    let message = String::from_utf8_lossy(&message).trim().to_string();
+    Ok(Some(Ended { status, answer, message, bytes_read }))
+}
+
+/// What a child that is ending has read with system calls; the system knows it until somebody asks how it ended.
+fn bytes_read(child: &Child) -> Option<u64> {
+    waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok()?;
+    let counters = std::fs::read_to_string(format!("/proc/{}/io", child.id())).ok()?;
+    counters.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
 }
 
 #[cfg(test)]

@@ -136,12 +136,16 @@ fn print(answer: &Answer, output: &Output) {
 fn explain(lake: &Lake, answer: &Answer, output: &Output) {
     let (parts, bytes) = (lake.parts(), lake.bytes());
     let read = answer.plan.clone().unwrap_or_default();
-    let bytes_read = read.bytes.unwrap_or(0);
     let names: Vec<_> = lake.tables.iter().map(|table| table.table.name).collect();
-    let share = 100.0 * bytes_read as f64 / bytes.max(1) as f64;
+    let share = |read: u64| 100.0 * read as f64 / bytes.max(1) as f64;
     output.line(format_args!("tables      {}", names.join(", ")));
     output.line(format_args!("parts       {parts}, opened {} times in {} scans", read.parts, read.scans));
-    output.line(format_args!("bytes       {bytes_read} of {bytes} were read ({share:.1} %)"));
+    match read.bytes {
+        Some(read) => {
+            output.line(format_args!("bytes       {read} of {bytes} were read ({:.1} %)", share(read)))
+        }
+        None => output.line(format_args!("bytes       {bytes}; the system does not say how many were read")),
+    }
     output.line(format_args!("engine      {}", answer.engine_name()));
     output.object(&json!({
         "engine": answer.engine_name(),
@@ -150,6 +154,6 @@ fn explain(lake: &Lake, answer: &Answer, output: &Output) {
         "parts_opened": read.parts,
         "scans": read.scans,
         "bytes": bytes,
-        "bytes_read": bytes_read,
+        "bytes_read": read.bytes,
     }));
 }
