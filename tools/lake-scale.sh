@@ -40,7 +40,13 @@ from=$((from / 1000000000 * 1000000000))
 
 ask() { "$2" tools/lake-scale.py "$1" "$file" "$from" "${lakes[@]}" 2>"$folder/log" || tail -5 "$folder/log"; }
 echo "== duckdb"; ask duckdb "$DIR/duckdb/bin/python"
-echo "== sail"; ask sail "$DIR/spark/bin/python"
+echo "== sail, in one process"; ask sail "$DIR/spark/bin/python"
+for executors in 1 2; do
+  # With fewer slots than a stage has tasks, Sail waits for ever.
+  echo "== sail, $executors workers"
+  SAIL_MODE=local-cluster SAIL_CLUSTER__WORKER_INITIAL_COUNT=$executors SAIL_CLUSTER__WORKER_MAX_COUNT=$executors \
+    SAIL_CLUSTER__WORKER_TASK_SLOTS=32 ask sail "$DIR/spark/bin/python"
+done
 for executors in 1 2; do
   echo "== spark, $executors executors of one core"
   SPARK_MASTER="local-cluster[$executors,1,1024]" ask spark "$DIR/spark/bin/python"

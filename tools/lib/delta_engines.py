@@ -1,7 +1,8 @@
 """Engines that read the Delta Lake logs of a lake (`brunt lake manifest`), for tools/table-formats.py and tools/lake-scale.py.
 
 `rows_of(ENGINE, LAKE)` opens one of duckdb, spark and sail, with the lake's tables as views, and returns a function that
-answers a question with rows. Spark gets its jars from $DELTA_JARS and its master from $SPARK_MASTER.
+answers a question with rows. Spark gets its jars from $DELTA_JARS and its master from $SPARK_MASTER; Sail starts in this process,
+as a cluster of workers if SAIL_MODE says so.
 """
 
 import glob
