@@ -6,6 +6,7 @@ use brunt_capture::trace::tables;
 use brunt_lake::{TableWriter, WriterOptions};
 use datasketches::common::NumStdDev;
 use datasketches::hll::{HllSketch, HllType, HllUnion};
+use datasketches::theta::ThetaSketchBuilder;
 use serde_json::Value;
 
 use super::support::TempDir;
@@ -76,6 +77,12 @@ fn sketches_count_what_operations_say() {
                             select hll_sketch_agg(file) as s from operations where file is not null) as together";
             let found = rows(sql_at(server, &trace, &[with_own]));
             assert_eq!(found[0]["n"], exact["files"].len() as u64, "{capture} {server:?}");
+            // What they have in common with an engine's own is all of them.
+            let common = "select theta_sketch_estimate(theta_intersection(theirs, own)) as n from
+                          (select theta_union_agg(theta) as theirs from sketches where what = 'files') as a cross join
+                          (select theta_sketch_agg(file) as own from operations where file is not null) as b";
+            let found = rows(sql_at(server, &trace, &[common]));
+            assert_eq!(found[0]["n"], exact["files"].len() as u64, "{capture} {server:?}");
         });
     }
 }
@@ -93,10 +100,14 @@ fn large_sketches_merge() {
     // 0 to 100,000, most of them twice; the last has few enough for a list.
     for (minute, numbers) in [0..60_000i64, 30_000..99_990, 99_980..100_000].into_iter().enumerate() {
         let mut sketch = HllSketch::new(LOG_REGISTERS, HllType::Hll8).expect("registers");
-        numbers.for_each(|number| sketch.update(number));
+        let mut theta = ThetaSketchBuilder::default().lg_k(10).build().expect("hashes");
+        numbers.for_each(|number| {
+            sketch.update(number);
+            theta.update(number);
+        });
         union.update(&sketch);
         let row = writer.rows().row().int(minute as i64).text("s").text("c").text("files");
-        row.bytes(&sketch.serialize()).end();
+        row.bytes(&sketch.serialize()).bytes(&theta.compact(true).serialize()).end();
     }
     writer.finish().expect("a part");
     let bounds = union.lower_bound(NumStdDev::Three)..=union.upper_bound(NumStdDev::Three);
@@ -107,5 +118,10 @@ fn large_sketches_merge() {
         let merge = "select hll_sketch_estimate(hll_union_agg(sketch)) as n from sketches";
         let found = rows(sql_at(server, &path, &[merge]))[0]["n"].as_f64().expect("a number");
         assert!((found - union.estimate()).abs() <= 1.0, "{server:?}: {found}, {}", union.estimate());
+        // 29,990 are in the first two; twice the error of one is allowed for a part of a union.
+        let common = "select theta_sketch_estimate(theta_intersection(a.theta, b.theta)) as n
+                      from sketches as a cross join sketches as b where a.minute = 0 and b.minute = 1";
+        let found = rows(sql_at(server, &path, &[common]))[0]["n"].as_f64().expect("a number");
+        assert!((25_000.0..35_000.0).contains(&found), "{server:?}: {found}");
     });
 }
