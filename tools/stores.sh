@@ -4,7 +4,7 @@
 #
 #   stores.sh --prepare         nothing: the stores are the system's packages
 #   stores.sh --ready           exit 0 when Ceph and GlusterFS can run here
-#   stores.sh [STORE...]        run them: ceph, gluster, cephfs, moosefs, sheepdog, ganesha; default: ceph gluster
+#   stores.sh [STORE...]        run them: ceph, gluster, cephfs, moosefs, sheepdog, xtreemfs, ganesha; default: ceph gluster
 #
 # On two cores with other work beside it, Ceph takes 1:15 and 620 MiB of memory, GlusterFS 2:10 and 230 MiB; what the
 # stores write is in TMPDIR, up to 3 GiB. Exit status 1 where a summary says that something is wrong, 125 where a store
@@ -24,7 +24,8 @@ needs() {
     ganesha) echo ganesha.nfsd rpcbind qemu-storage-daemon ;;
     moosefs) echo mfsmaster mfschunkserver mfsmount mfssetgoal ;;
     sheepdog) echo sheep dog ;;
-    *) echo "no store '$1': there are ceph, gluster, cephfs, moosefs, sheepdog and ganesha" >&2; return 2 ;;
+    xtreemfs) echo java mkfs.xtreemfs mount.xtreemfs xtfsutil ;;
+    *) echo "no store '$1': there are ceph, gluster, cephfs, moosefs, sheepdog, xtreemfs and ganesha" >&2; return 2 ;;
   esac
 }
 
@@ -32,6 +33,7 @@ missing() {
   local program
   [ "$(id -u)" = 0 ] || { echo root; return; }
   for program in $(needs "$1"); do command -v "$program" >/dev/null || { echo "$program"; return; }; done
+  [ "$1" != xtreemfs ] || [ -n "${XTREEMFS_JARS:-}" ] || echo "XTREEMFS_JARS (docs/stores.md)"
 }
 
 case ${1:-} in
