@@ -8,8 +8,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 DIR=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/python-package")
-SETUPTOOLS=80.9.0 PYARROW=26.0.1 MYPY=1.18.2
-MARK=$DIR/versions-$SETUPTOOLS-$PYARROW-$MYPY
+SETUPTOOLS=80.9.0 PYARROW=26.0.1 MYPY=1.18.2 DATASKETCHES=5.2.0
+MARK=$DIR/versions-$SETUPTOOLS-$PYARROW-$MYPY-$DATASKETCHES
 
 ready() { [ -e "$MARK" ]; }
 
@@ -19,7 +19,7 @@ case ${1:-} in
     rm -rf "$DIR"; mkdir -p "$(dirname "$DIR")"
     python3 -m venv "$DIR"
     "$DIR/bin/pip" install --quiet --disable-pip-version-check \
-      "setuptools==$SETUPTOOLS" "pyarrow==$PYARROW" "mypy==$MYPY"
+      "setuptools==$SETUPTOOLS" "pyarrow==$PYARROW" "mypy==$MYPY" "datasketches==$DATASKETCHES"
     touch "$MARK"; exit ;;
   --ready) ready; exit ;;
   -*) sed -n '2,8p' "$0"; exit 2 ;;

@@ -4,11 +4,14 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 from typing import Any
 
+import datasketches
 import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
@@ -134,6 +137,68 @@ class TraceTest(Folder):
         self.assertEqual(trace.latencies(seconds=(0, 1)).count, 0)
         with self.assertRaises(ValueError):
             brunt.Latencies().add(216)
+
+    def test_few_different_things_are_counted_exactly(self) -> None:
+        trace = brunt.open_trace(self.trace)
+        exact: dict[str, dict[str, set[int]]] = {what: {} for what in ("blocks_read", "blocks_written", "files")}
+        clients = {row["flow"]: row["source"] for row in trace.flows().to_pylist()}
+        for row in trace.operations(["flow", "file", "direction", "offset_bytes", "moved_bytes"]).to_pylist():
+            if row["file"] is None:
+                continue
+            client = clients[row["flow"]]
+            exact["files"].setdefault(client, set()).add(row["file"])
+            if row["direction"] is not None and row["moved_bytes"]:
+                what = "blocks_written" if row["direction"] else "blocks_read"
+                first, last = row["offset_bytes"] // 4096, (row["offset_bytes"] + row["moved_bytes"] - 1) // 4096
+                exact[what].setdefault(client, set()).update(row["file"] + block for block in range(first, last + 1))
+        for what, by_client in exact.items():
+            whole = set().union(*by_client.values())
+            self.assertGreater(len(whole), 0, what)
+            self.assertEqual(round(trace.distinct(what).estimate), len(whole), what)
+            parts = [trace.distinct(what, client=client) for client in by_client]
+            self.assertEqual([round(part.estimate) for part in parts], [len(things) for things in by_client.values()], what)
+            self.assertEqual(round(brunt.merged(parts).estimate), len(whole), what)
+        self.assertEqual(trace.distinct("files", minutes=(0, 1)).estimate, 0)
+        with self.assertRaisesRegex(ValueError, "blocks_read, blocks_written, files, not of 'blocks'"):
+            trace.distinct("blocks")
+
+    def test_many_different_things_are_within_their_bounds(self) -> None:
+        # Three minutes of files, most of which are in two of them, and one of the last in none before.
+        minutes = [range(60_000), range(30_000, 99_990), range(99_980, 100_000)]
+        sketches = []
+        for files in minutes:
+            sketch = datasketches.hll_sketch(12, datasketches.tgt_hll_type.HLL_8)
+            for file in files:
+                sketch.update(file)
+            sketches.append(sketch.serialize_updatable())
+        rows = {"minute": [0, 1, 2], "server": ["s", "s", "t"], "client": ["c"] * 3, "what": ["files"] * 3, "sketch": sketches}
+        many = self.folder / "many"
+        shutil.copytree(self.trace / "trace", many / "trace")
+        (many / "sketches").mkdir()
+        pyarrow.parquet.write_table(pyarrow.table(rows), many / "sketches" / "part-000000.parquet")
+        trace = brunt.open_trace(many)
+        for distinct, exact in (
+            (trace.distinct("files"), 100_000),
+            (trace.distinct("files", server="s"), 99_990),
+            (trace.distinct("files", minutes=(1, 3)), 70_000),
+            (brunt.merged(trace.distinct("files", minutes=(minute, minute + 1)) for minute in range(3)), 100_000),
+        ):
+            low, high = distinct.interval(3)
+            self.assertTrue(low <= exact <= high < 1.08 * exact, (low, exact, high))
+            self.assertTrue(low < distinct.interval()[0] < distinct.estimate < distinct.interval()[1] < high)
+            again = brunt.Distinct()
+            again.add(distinct.sketch())
+            self.assertEqual(round(again.estimate), round(distinct.estimate))
+        self.assertEqual(round(trace.distinct("files", server="t").estimate), 20)
+        with self.assertRaisesRegex(ValueError, "no HyperLogLog sketch"):
+            brunt.Distinct().add(b"nonsense")
+        with self.assertRaisesRegex(ValueError, "1, 2 or 3"):
+            trace.distinct("files").interval(4)
+
+    def test_without_datasketches_the_package_is_named(self) -> None:
+        with unittest.mock.patch.dict(sys.modules, {"datasketches": None}):
+            with self.assertRaisesRegex(brunt.NeedsPackage, r"pip install 'brunt\[sketches\]'"):
+                brunt.open_trace(self.trace).distinct("files")
 
     def test_versions_are_not_mixed(self) -> None:
         mixed = self.folder / "mixed"

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from pyarrow.dataset import field
 
-from ._errors import BruntError, NotBrunt, VersionError
-from ._latencies import Latencies, merged
+from ._distinct import Distinct
+from ._errors import BruntError, NeedsPackage, NotBrunt, VersionError
+from ._latencies import Latencies
 from ._results import Results
 from ._tables import NoSuchTable
 from ._trace import Trace
 
 __all__ = [
     "BruntError",
+    "Distinct",
     "Latencies",
+    "NeedsPackage",
     "NoSuchTable",
     "NotBrunt",
     "Results",
@@ -27,6 +32,19 @@ __all__ = [
     "open_results",
     "open_trace",
 ]
+
+_Mergeable = TypeVar("_Mergeable", Latencies, Distinct)
+
+
+def merged(all_of: Iterable[_Mergeable]) -> _Mergeable:
+    """Latencies, or numbers of different things, of any seconds, clients and traces, as one. Raises ValueError of none."""
+    parts = list(all_of)
+    if not parts:
+        raise ValueError("nothing to merge")
+    whole = type(parts[0])()
+    for part in parts:
+        whole.merge(part)
+    return whole
 
 
 def open(path: str | os.PathLike[str]) -> Results | Trace:

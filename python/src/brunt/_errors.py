@@ -11,5 +11,9 @@ class NotBrunt(BruntError):
     """There is nothing of Brunt in the folder."""
 
 
+class NeedsPackage(BruntError, ImportError):
+    """It needs a package that is not installed."""
+
+
 class VersionError(BruntError):
     """Another version of Brunt wrote it."""

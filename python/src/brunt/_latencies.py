@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 _UNIT_NS = 1024
 _STEPS = 8
@@ -22,6 +21,11 @@ class Latencies:
         if not 0 <= bucket < _BUCKETS or count < 0:
             raise ValueError(f"bucket {bucket} with {count} requests is no row of latency_histograms")
         self.counts[bucket] = self.counts.get(bucket, 0) + count
+
+    def merge(self, other: Latencies) -> None:
+        """Adds all of the other's, exactly."""
+        for bucket, count in other.counts.items():
+            self.add(bucket, count)
 
     @property
     def count(self) -> int:
@@ -49,12 +53,3 @@ def bucket_middle_ns(bucket: int) -> int:
     octave, step = divmod(bucket, _STEPS)
     low, width = (step, 1) if octave == 0 else ((_STEPS + step) << (octave - 1), 1 << (octave - 1))
     return low * _UNIT_NS + width * _UNIT_NS // 2
-
-
-def merged(all_of: Iterable[Latencies]) -> Latencies:
-    """All of them together, exactly."""
-    sums = Latencies()
-    for latencies in all_of:
-        for bucket, count in latencies.counts.items():
-            sums.add(bucket, count)
-    return sums

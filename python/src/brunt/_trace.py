@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.dataset
 
+from ._distinct import WHATS, Distinct
 from ._latencies import Latencies
 from ._errors import NotBrunt, VersionError
 from ._tables import Tables
@@ -72,17 +73,40 @@ class Trace(Tables):
     ) -> Latencies:
         """Latencies of requests to a server, of a client, of an operation, sent in these seconds since 1970 (the second
         of the two is not among them); of all where nothing is given."""
-        field = pyarrow.dataset.field
-        conditions = [field(name) == value for name, value in (
-            ("server", server), ("client", client), ("procedure", procedure),
-        ) if value is not None]
-        if seconds is not None:
-            conditions += [field("second") >= seconds[0], field("second") < seconds[1]]
-        condition = None
-        for one in conditions:
-            condition = one if condition is None else condition & one
+        condition = _condition({"server": server, "client": client, "procedure": procedure}, "second", seconds)
         rows = self.table("latency_histograms", ["bucket", "count"], condition)
         latencies = Latencies()
         for bucket, count in zip(rows["bucket"].to_pylist(), rows["count"].to_pylist(), strict=True):
             latencies.add(bucket, count)
         return latencies
+
+    def distinct(
+        self,
+        what: str,
+        *,
+        server: str | None = None,
+        client: str | None = None,
+        minutes: tuple[int, int] | None = None,
+    ) -> Distinct:
+        """How many different things of a kind (`blocks_read`, `blocks_written`: of 4,096 bytes; `files`) requests used: to a
+        server, of a client, sent in these minutes since 1970 (the second of the two is not among them); of all where nothing
+        is given. A trace that was written before there were sketches has no such table: NoSuchTable."""
+        if what not in WHATS:
+            raise ValueError(f"sketches are of {', '.join(WHATS)}, not of {what!r}")
+        distinct = Distinct()
+        condition = _condition({"what": what, "server": server, "client": client}, "minute", minutes)
+        for sketch in self.table("sketches", ["sketch"], condition)["sketch"].to_pylist():
+            distinct.add(sketch)
+        return distinct
+
+
+def _condition(values: dict[str, str | None], time: str, span: tuple[int, int] | None) -> Any:
+    """That columns have these values, as far as there are any, and that a time is in a span; None of nothing."""
+    field = pyarrow.dataset.field
+    conditions = [field(name) == value for name, value in values.items() if value is not None]
+    if span is not None:
+        conditions += [field(time) >= span[0], field(time) < span[1]]
+    condition = None
+    for one in conditions:
+        condition = one if condition is None else condition & one
+    return condition
