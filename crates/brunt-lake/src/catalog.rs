@@ -31,7 +31,7 @@ use crate::place::{Grain, IdTimeline};
 /// Of the files; a newer one is refused.
 pub const CATALOG_FORMAT: u32 = 1;
 /// The folder; engines pass over names that begin like this.
-pub(crate) const CATALOG_FOLDER: &str = "_catalog";
+pub const CATALOG_FOLDER: &str = "_catalog";
 
 /// A version of a lake.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -104,6 +104,21 @@ impl LakeTap {
         self.absorbed.get(table).and_then(|of_series| of_series.get(&series)).copied()
     }
 
+    /// Whether it is the same tap as one of an older version, with all that was taken in there.
+    fn continues(&self, older: &LakeTap) -> bool {
+        let is_same = self.name == older.name
+            && (older.trace_name.is_none() || self.trace_name == older.trace_name)
+            && (self.first_pipeline, self.pipelines) == (older.first_pipeline, older.pipelines);
+        let has = |table: &String, series: &u16, had: &Absorbed| {
+            self.absorbed(table, *series).is_some_and(|has| has.first <= had.first && has.next >= had.next)
+        };
+        let mut absorbed = older
+            .absorbed
+            .iter()
+            .flat_map(|(table, all)| all.iter().map(move |(series, absorbed)| (table, series, absorbed)));
+        is_same && absorbed.all(|(table, series, absorbed)| has(table, series, absorbed))
+    }
+
     /// The lake's numbers of its pipelines.
     pub fn numbers(&self) -> std::ops::Range<u32> {
         let first = u32::from(self.first_pipeline);
@@ -142,34 +157,70 @@ impl Catalog {
         absorbed.is_some_and(|absorbed| number < absorbed.next)
     }
 
+    /// Whether a part of the capture in the lake's own folder has rows that this version has not: it was not taken in, or
+    /// could not be. `path`: below the lake's folder.
+    pub fn is_besides(&self, table: &str, captured: (u16, u64), path: &str) -> bool {
+        let (series, number) = captured;
+        let is_left_out = self.own().is_some_and(|tap| tap.left_out.iter().any(|out| out == path));
+        is_left_out || !self.has_absorbed(table, series, number)
+    }
+
+    /// Whether this version is `older`, or a later one of the same lake with all rows that `older` has. Two copies of a lake
+    /// that were compacted each by itself may continue one another, with other parts for the same rows.
+    pub fn continues(&self, older: &Catalog) -> bool {
+        if self.version == older.version {
+            return self == older;
+        }
+        let has = |older: &LakeTap| self.taps.iter().any(|tap| tap.continues(older));
+        self.version > older.version && self.grain == older.grain && older.taps.iter().all(has)
+    }
+
     /// The version in this file.
-    pub(crate) fn read(path: &Path) -> Result<Catalog, LakeError> {
+    ///
+    /// # Errors
+    /// It cannot be read, or a newer program wrote it.
+    pub fn read(path: &Path) -> Result<Catalog, LakeError> {
+        let bytes = std::fs::read(path).map_err(LakeError::io(path))?;
+        Catalog::parse(&bytes, path)
+    }
+
+    /// The version in these bytes, which errors name by `path`.
+    ///
+    /// # Errors
+    /// They are none, or a newer program wrote them.
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Catalog, LakeError> {
         #[derive(Deserialize)]
         struct Head {
             format: u32,
         }
-        let bytes = std::fs::read(path).map_err(LakeError::io(path))?;
         let broken = |error: serde_json::Error| LakeError::Catalog {
             path: path.to_path_buf(),
             what: error.to_string(),
         };
-        let Head { format } = serde_json::from_slice(&bytes).map_err(broken)?;
+        let Head { format } = serde_json::from_slice(bytes).map_err(broken)?;
         if format > CATALOG_FORMAT {
             return Err(LakeError::CatalogFormat { path: path.to_path_buf(), found: format });
         }
-        serde_json::from_slice(&bytes).map_err(broken)
+        serde_json::from_slice(bytes).map_err(broken)
     }
 
     /// Makes this version the newest one, durably: its file is there as a whole or not at all, and never in place of
     /// another.
     pub(crate) fn commit(&self, root: &Path) -> Result<(), LakeError> {
+        self.commit_bytes(root, &serde_json::to_vec(self).expect("a catalog is plain data"))
+    }
+
+    /// The same with the bytes that another copy of the lake has for this version. Its parts must be there and durable.
+    ///
+    /// # Errors
+    /// The disk, or there is such a version.
+    pub fn commit_bytes(&self, root: &Path, bytes: &[u8]) -> Result<(), LakeError> {
         let folder = root.join(CATALOG_FOLDER);
         let path = version_path(root, self.version);
         let open = path.with_extension("json.open");
-        let bytes = serde_json::to_vec(self).expect("a catalog is plain data");
         let write = || {
             let mut file = File::create(&open)?;
-            file.write_all(&bytes)?;
+            file.write_all(bytes)?;
             file.sync_all()?;
             // A link, other than a rename, fails where there is such a file.
             std::fs::hard_link(&open, &path)?;
@@ -184,12 +235,20 @@ impl Catalog {
 }
 
 /// The file of a version.
-pub(crate) fn version_path(root: &Path, version: u64) -> PathBuf {
+pub fn version_path(root: &Path, version: u64) -> PathBuf {
     root.join(CATALOG_FOLDER).join(format!("v{version:08}.json"))
 }
 
+/// Which version a file of this name in [`CATALOG_FOLDER`] is.
+pub fn version_of(name: &str) -> Option<u64> {
+    name.strip_prefix('v')?.strip_suffix(".json")?.parse().ok()
+}
+
 /// The versions of a lake, oldest first; none if it is no lake.
-pub(crate) fn versions(root: &Path) -> Result<Vec<u64>, LakeError> {
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn versions(root: &Path) -> Result<Vec<u64>, LakeError> {
     let folder = root.join(CATALOG_FOLDER);
     let entries = match std::fs::read_dir(&folder) {
         Ok(entries) => entries,
@@ -199,8 +258,7 @@ pub(crate) fn versions(root: &Path) -> Result<Vec<u64>, LakeError> {
     let mut versions = Vec::new();
     for entry in entries {
         let name = entry.map_err(LakeError::io(&folder))?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix('v')?.strip_suffix(".json"));
-        versions.extend(number.and_then(|number| number.parse::<u64>().ok()));
+        versions.extend(name.to_str().and_then(version_of));
     }
     versions.sort_unstable();
     Ok(versions)

@@ -27,7 +27,7 @@ use crate::error::LakeError;
 use crate::lock;
 use crate::part_writer::int_extremes;
 use crate::place::{Grain, Hour, NUMBER_BITS, Placing, pipeline_of};
-use crate::reader::{OPEN_SUFFIX, PartFile, PartReader, captured_parts};
+use crate::reader::{OPEN_SUFFIX, PartFile, PartReader, captured_parts, folders_in};
 use crate::snapshot::LakeSnapshot;
 use crate::spread::{Spread, SpreadTo};
 use crate::table::Table;
@@ -604,18 +604,9 @@ fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// Folders in a folder, but those of the catalog and hidden ones.
-fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, LakeError> {
-    let mut folders = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(LakeError::io(folder))? {
-        let entry = entry.map_err(LakeError::io(folder))?;
-        let is_plain = !entry.file_name().to_string_lossy().starts_with(['_', '.']);
-        if is_plain && entry.file_type().map_err(LakeError::io(folder))?.is_dir() {
-            folders.push(entry.path());
-        }
-    }
-    folders.sort();
-    Ok(folders)
+/// With which version a part of a lake was written, by its file's name; `None` for other names.
+pub fn part_version(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_prefix(PART_PREFIX)?.split_once('-')?.0.parse().ok()
 }
 
 /// Parts of a lake below a table's folder, complete or not, of whatever version.

@@ -5,6 +5,7 @@
 //! operations/
 //!   _delta_log/00000000000000000000.json    what the table is, and the first parts
 //!   _delta_log/00000000000000000001.json    parts that came, parts that went
+//!   _delta_log/….checkpoint.parquet         now and then: what all versions up to this one come to
 //!   date=2026-11-25/…/part-….parquet        the parts, as they are
 //! ```
 //!
@@ -14,9 +15,12 @@
 //! The rule: a version is a file that is linked under its name only when it is complete, and only if no other process was
 //! faster. A log with more than this module understands is not continued.
 
+mod checkpoint;
+mod log;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,19 +28,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parquet::data_type::ByteArray;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::statistics::Statistics;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use twox_hash::XxHash3_64;
 
 use crate::error::LakeError;
 use crate::table::{ColumnKind, Table};
 use crate::twins::plain_name;
+use log::{Add, Log, names_in};
 
 /// A table's folder with the log.
 const LOG_FOLDER: &str = "_delta_log";
 /// What readers and writers of a log have to understand.
 const READER_VERSION: u32 = 1;
 const WRITER_VERSION: u32 = 2;
+/// So many versions after the last checkpoint there is another, as Delta's own writers do it.
+const CHECKPOINT_EVERY: u64 = 10;
 
 /// Why a log is not continued.
 #[derive(Debug, thiserror::Error)]
@@ -95,51 +101,19 @@ pub struct DeltaVersion {
     pub added: usize,
     /// Parts that went.
     pub removed: usize,
+    /// Whether the rows stayed the same, and only lie otherwise.
+    pub is_rearranged: bool,
 }
 
-/// One line of a log; of what is not used here, nothing is read.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Action {
-    add: Option<Add>,
-    remove: Option<Remove>,
-    protocol: Option<Protocol>,
-    meta_data: Option<MetaData>,
-}
-
-#[derive(Deserialize)]
-struct Add {
-    path: String,
-    size: u64,
-}
-
-#[derive(Deserialize)]
-struct Remove {
-    path: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Protocol {
-    min_reader_version: u32,
-    min_writer_version: u32,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct MetaData {
-    id: String,
-    schema_string: String,
-}
-
-/// What a log says up to its newest version.
-#[derive(Default)]
-struct Log {
-    /// The version to come.
-    next: u64,
-    /// Parts and their sizes, by the log's own paths.
-    parts: BTreeMap<String, u64>,
-    meta_data: Option<MetaData>,
+/// A log as it is on the disk.
+#[derive(Debug)]
+pub struct DeltaLogFiles {
+    /// Versions, each in a file of its own, oldest first.
+    pub versions: Vec<PathBuf>,
+    /// Checkpoints, oldest first, and then the hint at the newest one.
+    pub checkpoints: Vec<PathBuf>,
+    /// The parts that the newest version has, below the table's folder.
+    pub parts: BTreeSet<String>,
 }
 
 /// Makes these the parts of a table in `root` for all who read its log: what is new is added and what is no longer among
@@ -168,13 +142,17 @@ pub fn publish(
         if gone.is_empty() && new.is_empty() && (is_known || log.next == 0) {
             return Ok(None);
         }
-        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let mut actions = vec![json!({ "commitInfo": {
-            "timestamp": now_ms,
-            "operation": "WRITE",
-            "operationParameters": { "mode": "Append" },
-            "engineInfo": concat!("brunt/", env!("CARGO_PKG_VERSION")),
-        }})];
+        let new: Vec<(&String, Add)> = new
+            .into_iter()
+            .map(|(path, part)| Ok((path, add(table, part)?)))
+            .collect::<Result<_, DeltaError>>()?;
+        // A compaction changes no row: where as many come as go, they are the same.
+        let rows = |adds: &mut dyn Iterator<Item = &Add>| adds.map(Add::rows).sum::<Option<u64>>();
+        let rows_gone = rows(&mut gone.iter().map(|(_, add)| *add));
+        let is_rearranged =
+            !gone.is_empty() && rows_gone.is_some() && rows_gone == rows(&mut new.iter().map(|(_, add)| add));
+        let now_ms = now_ms();
+        let mut actions = vec![commit_info(is_rearranged, now_ms)];
         if log.next == 0 {
             let protocol = json!({ "minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION });
             actions.push(json!({ "protocol": protocol }));
@@ -183,79 +161,58 @@ pub fn publish(
             let id = log.meta_data.as_ref().map_or_else(|| new_id(&folder), |known| known.id.clone());
             actions.push(json!({ "metaData": meta_data(table, &id, &schema, now_ms) }));
         }
-        actions.extend(gone.iter().map(|(path, size)| remove(path, **size, now_ms)));
-        for (path, part) in &new {
-            actions.push(add(table, path, part)?);
-        }
-        let version = DeltaVersion { version: log.next, added: new.len(), removed: gone.len() };
-        if commit(&folder.join(LOG_FOLDER), version.version, &actions)? {
+        let data_change = !is_rearranged;
+        actions.extend(gone.iter().map(|(path, add)| remove_action(path, add.size, data_change, now_ms)));
+        actions.extend(new.iter().map(|(path, add)| add_action(path, add, data_change)));
+        let version =
+            DeltaVersion { version: log.next, added: new.len(), removed: gone.len(), is_rearranged };
+        let log_folder = folder.join(LOG_FOLDER);
+        if commit(&log_folder, version.version, &actions)? {
+            if version.version - log.checkpoint.unwrap_or(0) >= CHECKPOINT_EVERY {
+                let log = Log::read(&folder)?;
+                if !log.is_foreign {
+                    checkpoint::write(&log, &log_folder, now_ms)?;
+                }
+            }
             return Ok(Some(version));
         }
     }
 }
 
-impl Log {
-    fn read(folder: &Path) -> Result<Log, DeltaError> {
-        let folder = folder.join(LOG_FOLDER);
-        let mut log = Log::default();
-        let mut versions = BTreeSet::new();
-        match std::fs::read_dir(&folder) {
-            Ok(entries) => {
-                for entry in entries {
-                    let name = entry.map_err(io_error(&folder))?.file_name();
-                    let number = name.to_str().and_then(|name| name.strip_suffix(".json"));
-                    let number = number.filter(|number| number.len() == 20);
-                    versions.extend(number.and_then(|number| number.parse::<u64>().ok()));
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(io_error(&folder)(error)),
-        }
-        for version in versions {
-            if version != log.next {
-                let what = format!("version {} is missing", log.next);
-                return Err(DeltaError::Foreign { path: folder, what });
-            }
-            log.apply(&version_path(&folder, version))?;
-            log.next += 1;
-        }
-        Ok(log)
+/// The files of a table's log in `root`; `None` if it has none.
+///
+/// # Errors
+/// The log cannot be read, or another program has changed it in a way that this one does not know.
+pub fn log_files(root: &Path, table: &str) -> Result<Option<DeltaLogFiles>, DeltaError> {
+    let folder = root.join(table);
+    let log = Log::read(&folder)?;
+    if log.next == 0 {
+        return Ok(None);
     }
+    let log_folder = folder.join(LOG_FOLDER);
+    let versions = (0..log.next).map(|version| version_path(&log_folder, version)).collect();
+    let mut checkpoints = Vec::new();
+    for name in names_in(&log_folder)? {
+        checkpoints.extend(checkpoint::version_of(&name).map(|_| log_folder.join(name)));
+    }
+    checkpoints.sort();
+    checkpoints.extend(Some(log_folder.join(checkpoint::HINT)).filter(|hint| hint.exists()));
+    Ok(Some(DeltaLogFiles { versions, checkpoints, parts: log.parts.into_keys().collect() }))
+}
 
-    fn apply(&mut self, path: &Path) -> Result<(), DeltaError> {
-        let lines = BufReader::new(File::open(path).map_err(io_error(path))?).lines();
-        for (index, line) in lines.enumerate() {
-            let line = line.map_err(io_error(path))?;
-            if line.trim().is_empty() {
-                continue;
-            }
-            let action: Action = serde_json::from_str(&line).map_err(|source| DeltaError::Line {
-                path: path.to_path_buf(),
-                line: index + 1,
-                source,
-            })?;
-            if let Some(protocol) = action.protocol
-                && (protocol.min_reader_version > READER_VERSION
-                    || protocol.min_writer_version > WRITER_VERSION)
-            {
-                let what = format!(
-                    "it asks for reader version {} and writer version {}",
-                    protocol.min_reader_version, protocol.min_writer_version
-                );
-                return Err(DeltaError::Foreign { path: path.to_path_buf(), what });
-            }
-            if action.meta_data.is_some() {
-                self.meta_data = action.meta_data;
-            }
-            if let Some(Add { path, size }) = action.add {
-                self.parts.insert(path, size);
-            }
-            if let Some(Remove { path }) = action.remove {
-                self.parts.remove(&path);
-            }
-        }
-        Ok(())
-    }
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+fn commit_info(is_rearranged: bool, now_ms: u64) -> Value {
+    let (operation, parameters) =
+        if is_rearranged { ("OPTIMIZE", json!({})) } else { ("WRITE", json!({ "mode": "Append" })) };
+    json!({ "commitInfo": {
+        "timestamp": now_ms,
+        "operation": operation,
+        "operationParameters": parameters,
+        "engineInfo": concat!("brunt/", env!("CARGO_PKG_VERSION")),
+    }})
 }
 
 fn version_path(log: &Path, version: u64) -> PathBuf {
@@ -338,33 +295,42 @@ fn new_id(folder: &Path) -> String {
     [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-")
 }
 
-fn remove(path: &str, size: u64, now_ms: u64) -> Value {
+fn remove_action(path: &str, size: u64, data_change: bool, now_ms: u64) -> Value {
     json!({ "remove": {
         "path": path,
         "deletionTimestamp": now_ms,
-        "dataChange": true,
+        "dataChange": data_change,
         "extendedFileMetadata": true,
         "partitionValues": {},
         "size": size,
     }})
 }
 
+fn add_action(path: &str, add: &Add, data_change: bool) -> Value {
+    json!({ "add": {
+        "path": path,
+        "partitionValues": {},
+        "size": add.size,
+        "modificationTime": add.modification_time,
+        "dataChange": data_change,
+        "stats": add.stats,
+    }})
+}
+
 /// A part with its statistics, by which engines leave it out.
-fn add(table: &'static Table, path: &str, part: &Path) -> Result<Value, DeltaError> {
+fn add(table: &'static Table, part: &Path) -> Result<Add, DeltaError> {
     let file = File::open(part).map_err(io_error(part))?;
     let about = file.metadata().map_err(io_error(part))?;
     let changed = about.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     let metadata = ParquetMetaDataReader::new().parse_and_finish(&file).map_err(|error| {
         DeltaError::Part(LakeError::Damaged { path: part.to_path_buf(), what: error.to_string() })
     })?;
-    Ok(json!({ "add": {
-        "path": path,
-        "partitionValues": {},
-        "size": about.len(),
-        "modificationTime": changed.map_or(0, |since| since.as_millis() as u64),
-        "dataChange": true,
-        "stats": statistics(table, part, &metadata)?.to_string(),
-    }}))
+    Ok(Add {
+        size: about.len(),
+        modification_time: changed.map_or(0, |since| since.as_millis() as u64),
+        stats: Some(statistics(table, part, &metadata)?.to_string()),
+        tags: None,
+    })
 }
 
 fn statistics(table: &'static Table, part: &Path, metadata: &ParquetMetaData) -> Result<Value, DeltaError> {
@@ -530,16 +496,41 @@ mod tests {
     fn versions_follow_the_parts() {
         let (lake, parts) = Lake::of_parts(3);
         let version = |parts: &[PathBuf]| publish(lake.root(), &TABLE, parts).unwrap();
-        assert_eq!(version(&parts[..2]), Some(DeltaVersion { version: 0, added: 2, removed: 0 }));
+        let made = |version, added, removed, is_rearranged| {
+            Some(DeltaVersion { version, added, removed, is_rearranged })
+        };
+        assert_eq!(version(&parts[..2]), made(0, 2, 0, false));
         assert_eq!(version(&parts[..2]), None);
-        assert_eq!(version(&parts[1..]), Some(DeltaVersion { version: 1, added: 1, removed: 1 }));
-        assert_eq!(version(&[]), Some(DeltaVersion { version: 2, added: 0, removed: 2 }));
+        // As many rows go as come: for all that the log can tell, they are the same.
+        assert_eq!(version(&parts[1..]), made(1, 1, 1, true));
+        assert_eq!(version(&[]), made(2, 0, 2, false));
+        let changes = |version| {
+            let actions = lake.actions(version).into_iter();
+            actions.filter_map(|(_, action)| action["dataChange"].as_bool()).collect::<Vec<_>>()
+        };
+        assert_eq!([changes(0), changes(1), changes(2)], [vec![true; 2], vec![false; 2], vec![true; 2]]);
         let names: Vec<_> = lake.actions(0).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["commitInfo", "protocol", "metaData", "add", "add"]);
         assert_eq!(lake.paths(1, "add"), ["part-000002.parquet"]);
         assert_eq!(lake.paths(1, "remove"), ["part-000000.parquet"]);
         let left: Vec<_> = std::fs::read_dir(lake.root().join("numbers").join(LOG_FOLDER)).unwrap().collect();
         assert_eq!(left.len(), 3, "nothing is left but the versions: {left:?}");
+    }
+
+    /// Every ten versions there is a checkpoint, and the hint names the newest one.
+    #[test]
+    fn checkpoints() {
+        let (lake, parts) = Lake::of_parts(2);
+        for version in 0..25 {
+            publish(lake.root(), &TABLE, &parts[..1 + version % 2]).unwrap();
+        }
+        let files = log_files(lake.root(), "numbers").unwrap().unwrap();
+        let names: Vec<_> = files.checkpoints.iter().map(|path| path.file_name().unwrap()).collect();
+        let name = |version| format!("{version:020}.checkpoint.parquet");
+        assert_eq!(names, [&*name(10), &*name(20), "_last_checkpoint"]);
+        assert_eq!((files.versions.len(), files.parts.len()), (25, 1));
+        let hint: Value = serde_json::from_slice(&std::fs::read(&files.checkpoints[2]).unwrap()).unwrap();
+        assert_eq!((&hint["version"], &hint["numOfAddFiles"]), (&json!(20), &json!(1)));
     }
 
     /// Bounds and counts are those of the rows; where no row has a value, there are no bounds.

@@ -41,21 +41,35 @@ pub struct PartFile {
 impl PartFile {
     /// What a part is called: `part-000007.parquet` in the first series, `part-2-000007.parquet` in the
     /// third.
-    pub(crate) fn name(series: u16, number: u64) -> String {
+    pub fn name(series: u16, number: u64) -> String {
         match series {
             0 => format!("part-{number:06}.parquet"),
             series => format!("part-{series}-{number:06}.parquet"),
         }
     }
 
-    /// Series and number of a part; `None` for other names.
-    pub(crate) fn parse(path: &Path) -> Option<(u16, u64)> {
+    /// Series and number of a captured part, by its file's name; `None` for other names.
+    pub fn parse(path: &Path) -> Option<(u16, u64)> {
         let name = path.file_name()?.to_str()?.strip_prefix("part-")?.strip_suffix(".parquet")?;
         match name.split_once('-') {
             None => Some((0, name.parse().ok()?)),
             Some((series, number)) => Some((series.parse().ok()?, number.parse().ok()?)),
         }
     }
+}
+
+/// Folders in a folder, but those of the catalog and hidden ones.
+pub(crate) fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, LakeError> {
+    let mut folders = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(LakeError::io(folder))? {
+        let entry = entry.map_err(LakeError::io(folder))?;
+        let is_plain = !entry.file_name().to_string_lossy().starts_with(['_', '.']);
+        if is_plain && entry.file_type().map_err(LakeError::io(folder))?.is_dir() {
+            folders.push(entry.path());
+        }
+    }
+    folders.sort();
+    Ok(folders)
 }
 
 /// The parts of a table in `root` as they were captured, those too that are in a lake since, by series and then oldest

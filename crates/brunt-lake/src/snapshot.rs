@@ -15,9 +15,15 @@ use std::sync::Arc;
 
 use crate::catalog::{Catalog, version_path, versions};
 use crate::error::LakeError;
-use crate::lock;
-use crate::reader::{PartFile, captured_parts};
+use crate::lock::{self, WriterState};
+use crate::reader::{PartFile, captured_parts, folders_in};
 use crate::table::Table;
+
+/// Whether a captured part has rows that a version has not.
+fn is_besides(catalog: &Catalog, root: &Path, table: &str, part: &PartFile) -> bool {
+    let below = part.path.strip_prefix(root).unwrap_or(&part.path).to_string_lossy();
+    part.captured.is_none_or(|captured| catalog.is_besides(table, captured, &below))
+}
 
 /// A version of a lake, or a folder of tables that is none.
 #[derive(Clone, Debug)]
@@ -77,16 +83,29 @@ impl LakeSnapshot {
         compacted.sort_by(|one, other| (one.hour, &one.path).cmp(&(other.hour, &other.path)));
         let compacted =
             compacted.into_iter().map(|part| PartFile { captured: None, path: self.root.join(&part.path) });
-        let left_out = catalog.own().map_or(&[][..], |tap| &tap.left_out);
-        let is_left_out = |path: &Path| {
-            path.strip_prefix(&self.root).is_ok_and(|path| left_out.iter().any(|out| Path::new(out) == path))
-        };
-        let since = captured.into_iter().filter(|part| match part.captured {
-            Some((series, number)) => {
-                !catalog.has_absorbed(table.name, series, number) || is_left_out(&part.path)
-            }
-            None => true,
-        });
+        let since = captured.into_iter().filter(|part| is_besides(catalog, &self.root, table.name, part));
         Ok(compacted.chain(since).collect())
+    }
+
+    /// Captured parts of all tables that are complete, will not change any more, and have rows that the version has not.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn parts_since(&self) -> Result<Vec<PathBuf>, LakeError> {
+        let is_running = WriterState::of(&self.root)?.is_running;
+        let mut since = Vec::new();
+        for folder in folders_in(&self.root)? {
+            let Some(table) = folder.file_name().and_then(|name| name.to_str()) else { continue };
+            let parts = captured_parts(&self.root, table)?;
+            for (index, part) in parts.iter().enumerate() {
+                let series = |part: &PartFile| part.captured.map(|(series, _)| series);
+                let is_last = parts.get(index + 1).map(series) != Some(series(part));
+                let is_new = |catalog: &Arc<Catalog>| is_besides(catalog, &self.root, table, part);
+                if !(is_last && is_running) && self.catalog.as_ref().is_none_or(is_new) {
+                    since.push(part.path.clone());
+                }
+            }
+        }
+        Ok(since)
     }
 }

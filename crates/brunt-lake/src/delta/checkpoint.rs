@@ -1,0 +1,296 @@
+//! Checkpoints of a log: its state at a version as one Parquet file, so that a reader needs not read all versions before
+//! it. The format's classic form (V1): one row for each action, one column for each kind of action.
+//!
+//! ```text
+//! _delta_log/00000000000000000010.checkpoint.parquet
+//! _delta_log/_last_checkpoint                            which one is the newest; a hint, replaced each time
+//! ```
+//!
+//! The rule: a checkpoint gets its name when it is complete. It says nothing that the versions do not say, so a log without
+//! it is as good, only slower.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::ByteArray;
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use serde_json::json;
+
+use super::log::{Add, Log, MetaData, Protocol, Removed};
+use super::{DeltaError, io_error};
+
+/// What names of checkpoints end with, behind the version.
+const SUFFIX: &str = ".checkpoint.parquet";
+/// The hint's name.
+pub(super) const HINT: &str = "_last_checkpoint";
+/// What was removed is remembered for so long, the format's own default: a week.
+const REMOVED_MS: u64 = 7 * 24 * 3600 * 1000;
+
+const SCHEMA: &str = "message checkpoint {
+  optional group protocol { required int32 minReaderVersion; required int32 minWriterVersion; }
+  optional group metaData {
+    required binary id (UTF8);
+    optional binary name (UTF8);
+    optional binary description (UTF8);
+    optional group format {
+      required binary provider (UTF8);
+      optional group options (MAP) {
+        repeated group key_value { required binary key (UTF8); optional binary value (UTF8); }
+      }
+    }
+    required binary schemaString (UTF8);
+    optional group partitionColumns (LIST) { repeated group list { optional binary element (UTF8); } }
+    optional int64 createdTime;
+    optional group configuration (MAP) {
+      repeated group key_value { required binary key (UTF8); optional binary value (UTF8); }
+    }
+  }
+  optional group add {
+    required binary path (UTF8);
+    optional group partitionValues (MAP) {
+      repeated group key_value { required binary key (UTF8); optional binary value (UTF8); }
+    }
+    required int64 size;
+    required int64 modificationTime;
+    required boolean dataChange;
+    optional binary stats (UTF8);
+  }
+  optional group remove {
+    required binary path (UTF8);
+    optional int64 deletionTimestamp;
+    required boolean dataChange;
+    optional boolean extendedFileMetadata;
+    optional group partitionValues (MAP) {
+      repeated group key_value { required binary key (UTF8); optional binary value (UTF8); }
+    }
+    optional int64 size;
+  }
+}";
+
+/// The version of a checkpoint of this name.
+pub(super) fn version_of(name: &str) -> Option<u64> {
+    name.strip_suffix(SUFFIX).filter(|number| number.len() == 20)?.parse().ok()
+}
+
+/// An action as a row.
+enum CheckpointRow<'a> {
+    Protocol(&'a Protocol),
+    MetaData(&'a MetaData),
+    Add(&'a str, &'a Add),
+    Remove(&'a str, &'a Removed),
+}
+
+enum Leaf {
+    Text(String),
+    Long(i64),
+    Int(i32),
+    Bool(bool),
+}
+
+/// What a row has in a column: level of definition, level of repetition, value.
+type Cell = (i16, i16, Option<Leaf>);
+
+/// Writes the state of a log whose folder this is.
+pub(super) fn write(log: &Log, folder: &Path, now_ms: u64) -> Result<(), DeltaError> {
+    let (Some(protocol), Some(meta_data)) = (&log.protocol, &log.meta_data) else { return Ok(()) };
+    let mut rows = vec![CheckpointRow::Protocol(protocol), CheckpointRow::MetaData(meta_data)];
+    rows.extend(log.parts.iter().map(|(path, add)| CheckpointRow::Add(path, add)));
+    let is_young = |removed: &Removed| removed.at_ms + REMOVED_MS > now_ms;
+    let removed = log.removed.iter().filter(|(_, removed)| is_young(removed));
+    rows.extend(removed.map(|(path, removed)| CheckpointRow::Remove(path, removed)));
+    let version = log.next - 1;
+    let path = folder.join(format!("{version:020}{SUFFIX}"));
+    let bytes = encode(&rows).map_err(|error| io_error(&path)(std::io::Error::other(error)))?;
+    replace(&path, &bytes)?;
+    let hint = json!({
+        "version": version,
+        "size": rows.len(),
+        "sizeInBytes": bytes.len(),
+        "numOfAddFiles": log.parts.len(),
+    });
+    replace(&folder.join(HINT), hint.to_string().as_bytes())
+}
+
+/// Writes a file, as a whole and durably.
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), DeltaError> {
+    let folder = path.parent().expect("a file of a log");
+    let name = path.file_name().expect("a file of a log").to_string_lossy();
+    let open: PathBuf = folder.join(format!(".{name}.{}.open", std::process::id()));
+    let write = || {
+        let mut file = File::create(&open)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&open, path)?;
+        File::open(folder)?.sync_all()
+    };
+    write().map_err(|error| {
+        let _ = std::fs::remove_file(&open);
+        io_error(path)(error)
+    })
+}
+
+fn encode(rows: &[CheckpointRow<'_>]) -> Result<Vec<u8>, ParquetError> {
+    let schema = Arc::new(parse_message_type(SCHEMA)?);
+    let compression = Compression::ZSTD(ZstdLevel::try_new(3)?);
+    let properties = WriterProperties::builder().set_compression(compression).build();
+    let mut bytes = Vec::new();
+    let mut file = SerializedFileWriter::new(&mut bytes, schema, Arc::new(properties))?;
+    let columns = file.schema_descr().columns().to_vec();
+    let mut group = file.next_row_group()?;
+    for column in &columns {
+        let path = column.path().string();
+        let cells: Vec<Cell> = rows.iter().flat_map(|row| cells(row, &path)).collect();
+        let mut writer = group.next_column()?.expect("as many as in the schema");
+        put(writer.untyped(), cells)?;
+        writer.close()?;
+    }
+    group.close()?;
+    file.close()?;
+    Ok(bytes)
+}
+
+fn put(writer: &mut ColumnWriter<'_>, cells: Vec<Cell>) -> Result<usize, ParquetError> {
+    let defined: Vec<i16> = cells.iter().map(|(defined, ..)| *defined).collect();
+    let repeated: Vec<i16> = cells.iter().map(|(_, repeated, _)| *repeated).collect();
+    let levels = (Some(&defined[..]), Some(&repeated[..]));
+    let leaves = cells.into_iter().filter_map(|(.., leaf)| leaf);
+    match writer {
+        ColumnWriter::ByteArrayColumnWriter(writer) => {
+            let text =
+                |leaf| if let Leaf::Text(text) = leaf { Some(ByteArray::from(text.as_str())) } else { None };
+            writer.write_batch(&leaves.filter_map(text).collect::<Vec<_>>(), levels.0, levels.1)
+        }
+        ColumnWriter::Int64ColumnWriter(writer) => {
+            let long = |leaf| if let Leaf::Long(value) = leaf { Some(value) } else { None };
+            writer.write_batch(&leaves.filter_map(long).collect::<Vec<_>>(), levels.0, levels.1)
+        }
+        ColumnWriter::Int32ColumnWriter(writer) => {
+            let int = |leaf| if let Leaf::Int(value) = leaf { Some(value) } else { None };
+            writer.write_batch(&leaves.filter_map(int).collect::<Vec<_>>(), levels.0, levels.1)
+        }
+        ColumnWriter::BoolColumnWriter(writer) => {
+            let bool = |leaf| if let Leaf::Bool(value) = leaf { Some(value) } else { None };
+            writer.write_batch(&leaves.filter_map(bool).collect::<Vec<_>>(), levels.0, levels.1)
+        }
+        _ => unreachable!("the schema has no other columns"),
+    }
+}
+
+/// What a row has in the column of this path.
+fn cells(row: &CheckpointRow<'_>, path: &str) -> Vec<Cell> {
+    let (kind, below) = path.split_once('.').expect("columns are in groups");
+    let text = |text: &str| Some(Leaf::Text(text.to_string()));
+    let long = |value: u64| Some(Leaf::Long(value as i64));
+    // What is optional in a group is defined by a level more.
+    let required = |leaf| vec![(1, 0, leaf)];
+    let optional = |leaf: Option<Leaf>| vec![(1 + i16::from(leaf.is_some()), 0, leaf)];
+    // A map or a list that is there and has nothing in it.
+    let empty = vec![(2, 0, None)];
+    match (row, kind, below) {
+        (CheckpointRow::Protocol(protocol), "protocol", "minReaderVersion") => {
+            required(Some(Leaf::Int(protocol.min_reader_version as i32)))
+        }
+        (CheckpointRow::Protocol(protocol), "protocol", _) => {
+            required(Some(Leaf::Int(protocol.min_writer_version as i32)))
+        }
+        (CheckpointRow::MetaData(table), "metaData", below) => match below {
+            "id" => required(text(&table.id)),
+            "schemaString" => required(text(&table.schema_string)),
+            "name" => optional(table.name.as_deref().and_then(text)),
+            "description" => optional(table.description.as_deref().and_then(text)),
+            "createdTime" => optional(table.created_time.map(Leaf::Long)),
+            "format.provider" => vec![(2, 0, text("parquet"))],
+            "format.options.key_value.key" | "format.options.key_value.value" => vec![(3, 0, None)],
+            "configuration.key_value.key" => entries(&table.configuration, |(key, _)| (3, key)),
+            "configuration.key_value.value" => entries(&table.configuration, |(_, value)| (4, value)),
+            _ => empty,
+        },
+        (CheckpointRow::Add(path, add), "add", below) => match below {
+            "path" => required(text(path)),
+            "size" => required(long(add.size)),
+            "modificationTime" => required(long(add.modification_time)),
+            // Of a state, nothing is a change.
+            "dataChange" => required(Some(Leaf::Bool(false))),
+            "stats" => optional(add.stats.as_deref().and_then(text)),
+            _ => empty,
+        },
+        (CheckpointRow::Remove(path, removed), "remove", below) => match below {
+            "path" => required(text(path)),
+            "dataChange" => required(Some(Leaf::Bool(false))),
+            "deletionTimestamp" => optional(long(removed.at_ms)),
+            "extendedFileMetadata" => optional(Some(Leaf::Bool(true))),
+            "size" => optional(long(removed.size)),
+            _ => empty,
+        },
+        _ => vec![(0, 0, None)],
+    }
+}
+
+/// The keys or the values of a map.
+fn entries<'a>(
+    map: &'a BTreeMap<String, String>,
+    of: impl Fn((&'a String, &'a String)) -> (i16, &'a String),
+) -> Vec<Cell> {
+    let cell = |(index, entry)| {
+        let (defined, text) = of(entry);
+        (defined, i16::from(index > 0), Some(Leaf::Text(text.clone())))
+    };
+    let cells: Vec<Cell> = map.iter().enumerate().map(cell).collect();
+    if cells.is_empty() { vec![(2, 0, None)] } else { cells }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+
+    use super::*;
+
+    /// A state is read back as it was: each action is in a row of its own, and nothing is in the others' columns.
+    #[test]
+    fn states_are_read_back() {
+        let add = Add { size: 7, modification_time: 5, stats: Some("{}".into()), tags: None };
+        let removed = Removed { size: 9, at_ms: 4 };
+        let configuration = [("a", "1"), ("b", "2")].map(|(key, value)| (key.to_string(), value.to_string()));
+        let meta_data = MetaData {
+            id: "x".into(),
+            name: Some("numbers".into()),
+            description: None,
+            schema_string: "{}".into(),
+            partition_columns: Vec::new(),
+            created_time: Some(3),
+            configuration: configuration.into(),
+        };
+        let rows = [
+            CheckpointRow::Protocol(&Protocol { min_reader_version: 1, min_writer_version: 2 }),
+            CheckpointRow::MetaData(&meta_data),
+            CheckpointRow::Add("part-000001.parquet", &add),
+            CheckpointRow::Remove("part-000000.parquet", &removed),
+        ];
+        let bytes = Bytes::from(encode(&rows).unwrap());
+        let reader = SerializedFileReader::new(bytes).unwrap();
+        let read: Vec<String> =
+            reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
+        let has = |row: usize, part: &str| assert!(read[row].contains(part), "{part} in {}", read[row]);
+        has(
+            0,
+            "protocol: {minReaderVersion: 1, minWriterVersion: 2}, metaData: null, add: null, remove: null",
+        );
+        has(
+            1,
+            "id: \"x\", name: \"numbers\", description: null, format: {provider: \"parquet\", options: {}}",
+        );
+        has(1, "partitionColumns: [], createdTime: 3, configuration: {\"a\" -> \"1\", \"b\" -> \"2\"}");
+        has(2, "path: \"part-000001.parquet\", partitionValues: {}, size: 7, modificationTime: 5");
+        has(3, "path: \"part-000000.parquet\", deletionTimestamp: 4, dataChange: false");
+        assert_eq!(read.len(), 4);
+    }
+}
