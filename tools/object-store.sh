@@ -1,9 +1,10 @@
 #!/bin/bash
 # Parts of traces to an S3 server and back, for real (docs/object-stores.md): `capture --to`, `lake push` and `lake pull` while
 # links are cut, servers fall silent and processes are killed; the objects are then held against the local parts by boto3 and
-# DuckDB (tools/lib/object-store.py). Builds brunt with the feature s3.
+# DuckDB (tools/lib/object-store.py), which also reads lakes in the store as they are, and for `brunt sql s3://…`. Builds brunt
+# with the feature s3.
 #
-#   object-store.sh --prepare    fetch moto, boto3 and DuckDB (network)
+#   object-store.sh --prepare    fetch moto, boto3 and DuckDB with two extensions (network)
 #   object-store.sh --ready      exit 0 when prepared
 #   object-store.sh              with moto, which keeps objects in memory, so that it is stopped but not killed
 #   object-store.sh versitygw    with Versity's gateway over files, which is killed too; fetched and built by `go install` at
@@ -14,8 +15,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 TARGET=${CARGO_TARGET_DIR:-target}
 DIR=$(realpath -m "${BRUNT_TOOLS:-$TARGET/tools}/object-store")
-MOTO=5.2.5 BOTO3=1.44.8 DUCKDB=2.0.0 VERSITYGW=v1.8.0
-MARK=$DIR/versions-$MOTO-$BOTO3-$DUCKDB
+# DuckDB's extensions come from PyPI for HTTPFS's version at most.
+MOTO=5.2.5 BOTO3=1.44.8 DUCKDB=2.0.0 HTTPFS=1.5.5 VERSITYGW=v1.8.0
+MARK=$DIR/versions-$MOTO-$BOTO3-$DUCKDB-$HTTPFS
 
 ready() { [ -e "$MARK" ]; }
 
@@ -23,6 +25,9 @@ prepare() {
   rm -rf "$DIR"; mkdir -p "$(dirname "$DIR")"
   python3 -m venv "$DIR"
   "$DIR/bin/pip" install --quiet --disable-pip-version-check "moto[server]==$MOTO" "boto3==$BOTO3" "duckdb==$DUCKDB"
+  python3 -m venv "$DIR/httpfs"
+  "$DIR/httpfs/bin/pip" install --quiet --disable-pip-version-check "duckdb==$HTTPFS" "duckdb-extension-httpfs==$HTTPFS" \
+    "duckdb-extension-delta==$HTTPFS"
   touch "$MARK"
 }
 
@@ -37,7 +42,7 @@ case ${1:-} in
       GOBIN=$DIR/go go install "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW"
       mv "$DIR/go/versitygw" "$server"
     fi ;;
-  *) sed -n '2,14p' "$0"; exit 2 ;;
+  *) sed -n '2,15p' "$0"; exit 2 ;;
 esac
 ready || { echo "first: tools/object-store.sh --prepare"; exit 2; }
 
@@ -47,4 +52,4 @@ if [ -z "${BRUNT:-}" ]; then
   BRUNT=$DIR/brunt
   cp "$TARGET/debug/brunt" "$BRUNT"
 fi
-exec "$DIR/bin/python" tools/lib/object-store.py "$(realpath "$BRUNT")" "$server"
+exec "$DIR/bin/python" tools/lib/object-store.py "$(realpath "$BRUNT")" "$server" "$DIR/httpfs/bin/python"

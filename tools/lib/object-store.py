@@ -2,12 +2,13 @@
 
 What is in the store is read by boto3, and rows are compared by DuckDB: by nothing of Brunt's.
 
-    object-store.py BRUNT SERVER      SERVER is the program moto_server or versitygw
+    object-store.py BRUNT SERVER PYTHON      SERVER is the program moto_server or versitygw; PYTHON has DuckDB's extensions
 """
 
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -23,7 +24,7 @@ import boto3
 import botocore
 import duckdb
 
-BRUNT, SERVER = sys.argv[1], Path(sys.argv[2])
+BRUNT, SERVER, PYTHON = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 SMALL_CAPTURE = Path("testdata/nfs4-small.pcap.zst")
 REPEATS = 15
 MARK = "_brunt-lake.json"
@@ -137,7 +138,9 @@ CAPTURE = work / "large.pcap"
 ENVIRONMENT = {name: value for name, value in os.environ.items()
                if not name.startswith("AWS_") and not name.lower().endswith("_proxy")}
 ENVIRONMENT |= {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "secret-of-tester", "AWS_REGION": "us-east-1",
-                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{link.port}", "AWS_ALLOW_HTTP": "true"}
+                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{link.port}", "AWS_ALLOW_HTTP": "true",
+                "BRUNT_PYTHON": PYTHON, "PATH": os.environ["PATH"]}
+ENVIRONMENT.pop("BRUNT_DUCKDB", None)
 
 
 def brunt(*words, expect=0, **environment):
@@ -206,10 +209,15 @@ def same_rows(a, b):
     rows = 0
     for table in tables:
         count = one(f"select count(*) from '{a}/{table}/*.parquet'")
+        # Those of a lake have twins for times as well.
+        names = [row[0] for row in duckdb.connect().execute(f"describe from '{a}/{table}/*.parquet'").fetchall()]
+        columns = ", ".join(f'"{name}"' for name in names)
         for left, right in [(a, b), (b, a)]:
             # Some rows are of spans between two batches of packets, and those depend on how fast these come.
-            rows_of = {"latency_histograms": 'select * exclude ("count"), sum("count") from {} group by all',
-                       "statistics": "select * from {} order by time desc, packets desc limit 1"}.get(table, "select * from {}")
+            summed = ", ".join(f'"{name}"' for name in names if name != "count")
+            rows_of = {"latency_histograms": f'select {summed}, sum("count") from {{}} group by all',
+                       "statistics": "select * exclude (tap) from (select " + columns
+                       + " from {}) order by time desc, packets desc limit 1"}.get(table, f"select {columns} from {{}}")
             differ = one("select count(*) from ((" + rows_of.format(f"'{left}/{table}/*.parquet'") + ") except all ("
                          + rows_of.format(f"'{right}/{table}/*.parquet'") + "))")
             assert differ == 0, f"{table}: {differ} rows of {left} are not in {right}"
@@ -446,6 +454,194 @@ def fetched_traces_are_analyzed(reference):
     return f"a trace fetched with {kills} kills: the same parts, and the same analysis"
 
 
+def live(files):
+    """The newest version of a lake among these files, with what was captured since: its number, and paths by table. All of
+    them are there."""
+    versions = sorted(name for name in files if re.fullmatch(r"_catalog/v\d+\.json", name))
+    if not versions:
+        return None
+    catalog = json.loads(files[versions[-1]])
+    tables = {table: [part["path"] for part in of_table] for table, of_table in catalog["parts"].items()}
+    own = next((tap for tap in catalog["taps"] if not tap["name"]), None)
+    for name in files:
+        if captured := re.fullmatch(r"(\w+)/part-(?:(\d+)-)?(\d+)\.parquet", name):
+            table, series, number = captured[1], captured[2] or "0", int(captured[3])
+            absorbed = (own["absorbed"].get(table, {}) if own else {}).get(series, {"next": 0})
+            if number >= absorbed["next"]:
+                tables.setdefault(table, []).append(name)
+    missing = [name for names in tables.values() for name in names if name not in files]
+    assert not missing, f"{versions[-1]} names what is not there: {missing}"
+    return catalog["version"], tables
+
+
+def lake_files(folder):
+    names = [path for path in folder.rglob("*") if path.is_file() and path.suffix in (".parquet", ".json")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in names if path.name != MARK}
+
+
+def same_lakes(folder, there):
+    """A lake here and what the store has of it: the same version, and the same bytes."""
+    here = lake_files(folder)
+    assert live(here) == live(there), (live(here)[0], live(there) and live(there)[0])
+    for names in live(here)[1].values():
+        for name in names:
+            assert here[name] == there[name], name
+    return live(here)
+
+
+def rows_of_lake(folder):
+    """All rows of the newest version, in the form of same_rows: a folder with a folder of links for each table."""
+    plain = Path(tempfile.mkdtemp(dir=work))
+    for table, names in live(lake_files(folder))[1].items():
+        if table != "taps":
+            (plain / table).mkdir()
+            for number, name in enumerate(names):
+                (plain / table / f"{number}.parquet").symlink_to(folder / name)
+    return plain
+
+
+def push_with_kills(folder, to, kills_max, look):
+    """Pushes until it comes to its end, and looks at the store after each kill."""
+    kills = 0
+    link.pause_s = 0.002
+    while kills < kills_max:
+        process = start("lake", "push", folder, to)
+        try:
+            _, told = process.communicate(timeout=0.1 + chance.random() * 0.5)
+            assert process.returncode == 0, told.decode()
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            kills += 1
+            look()
+    link.pause_s = 0.0
+    return brunt("lake", "push", folder, to)[0], kills
+
+
+def asked_of_the_store(prefix, table):
+    """Counts the rows of a table by its Delta Lake log, which DuckDB reads from the store itself."""
+    script = """
+import duckdb, glob, os, sys, duckdb_extension_delta, duckdb_extension_httpfs
+connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+for package in (duckdb_extension_httpfs, duckdb_extension_delta):
+    [extension] = glob.glob(os.path.dirname(package.__file__) + "/extensions/*/*.duckdb_extension")
+    connection.execute(f"LOAD '{extension}'")
+connection.execute(f"CREATE SECRET (TYPE s3, KEY_ID 'tester', SECRET 'secret-of-tester', REGION 'us-east-1', "
+                   f"ENDPOINT '{sys.argv[1]}', URL_STYLE 'path', USE_SSL false)")
+print(connection.execute(f"SELECT count(*), sum(record_id)::VARCHAR FROM delta_scan('{sys.argv[2]}')").fetchall()[0])
+"""
+    where = [f"127.0.0.1:{server.port}", f"s3://{BUCKET}/{prefix}/{table}"]
+    done = subprocess.run([PYTHON, "-c", script, *where], capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def a_lake_is_copied_version_by_version(reference):
+    lake, to = work / "lake", f"s3://{BUCKET}/lake"
+    looks = []
+    taps = [["--tap", "one", "--part-size", "64KiB"], ["--tap", "two", "--part-size", "64KiB"]]
+
+    def look():
+        # A version, with all its parts, or none yet.
+        looks.append((live(objects("lake")) or [0])[0])
+
+    kills = sent = 0
+    for tap in taps:
+        brunt("lake", "add", lake, reference, *tap)
+        brunt("lake", "manifest", lake)
+        answer, more = push_with_kills(lake, to, 8, look)
+        kills += more
+        version, tables = same_lakes(lake, objects("lake"))
+    # What the store has is not sent again, nor read again here.
+    answer, _ = brunt("lake", "push", lake, to)
+    assert answer["moved"]["parts_moved"] == answer["moved"]["parts_found"] == answer["log_files_sent"] == 0, answer
+    assert answer["parts_known"] == sum(map(len, tables.values())), answer
+    # A compaction, of which the log does not know yet: what it names stays there. Another one, and it names what never came.
+    brunt("lake", "compact", lake, "--part-size", "1MiB", "--keep-old", "0s")
+    answer, _ = brunt("lake", "push", lake, to)
+    assert not answer["logs_left"] and asked_of_the_store("lake", "operations")
+    brunt("lake", "manifest", lake)
+    answer, _ = brunt("lake", "push", lake, to)
+    assert not answer["logs_left"] and answer["log_files_sent"] > 0, answer
+    same_lakes(lake, objects("lake"))
+    question = "SELECT count(*) AS n, CAST(sum(record_id) AS VARCHAR) AS s FROM operations"
+    row, = brunt("sql", lake, question)[0]["rows"]
+    by_log = asked_of_the_store("lake", "operations")
+    assert by_log == str((row["n"], row["s"])), (by_log, row)
+    # Asked of the store, an analysis answers as it does here.
+    for name in ["mix", "files", "ledger"]:
+        assert brunt("sql", to, name)[0]["rows"] == brunt("sql", lake, name)[0]["rows"], name
+    _, said = brunt("sql", to, "select nothing from operations", expect=2)
+    assert "nothing" in said, said
+    # Old versions go when that is wanted, and the newest stays whole.
+    before = objects("lake")
+    answer, _ = brunt("lake", "push", lake, to, "--delete-old", "1h")
+    assert answer["objects_deleted"] == 0 and objects("lake").keys() == before.keys(), answer
+    answer, _ = brunt("lake", "push", lake, to, "--delete-old", "0s")
+    after = objects("lake")
+    _, tables = same_lakes(lake, after)
+    left = {name for name in after if name.endswith(".parquet") and "_delta_log" not in name}
+    assert answer["objects_deleted"] > 0 and left == {name for names in tables.values() for name in names}, answer
+    assert asked_of_the_store("lake", "operations") == by_log
+    # And back, with kills: the same lake, which can be gone on with and pushed again.
+    back = work / "lake-back"
+    link.pause_s = 0.002
+    for _ in range(6):
+        process = start("lake", "pull", to, back)
+        try:
+            process.communicate(timeout=0.1 + chance.random() * 0.4)
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+    link.pause_s = 0.0
+    brunt("lake", "pull", to, back)
+    same_lakes(back, after)
+    assert brunt("analyze", back)[0] == brunt("analyze", lake)[0]
+    brunt("lake", "add", back, reference, "--tap", "three")
+    brunt("lake", "push", back, to)
+    _, said = brunt("lake", "push", lake, to, expect=2)
+    assert "lacks what the other has" in said, said
+    # The folder that is behind catches up.
+    brunt("lake", "pull", to, lake)
+    same_lakes(lake, objects("lake"))
+    assert max(looks, default=0) <= version, looks
+    return f"a lake copied in versions, {kills} pushes killed: {len(left)} parts there, each version whole at any look, " \
+           f"{row['n']} operations by its log from the store"
+
+
+def a_capture_is_compacted_and_copied_while_it_runs(reference):
+    out, to = work / "running", f"s3://{BUCKET}/running"
+    versions = []
+
+    def between(number):
+        if number % 4 == 3:
+            brunt("lake", "compact", out, "--part-size", "64KiB", "--keep-old", "0s")
+            brunt("lake", "push", out, to)
+            versions.append(live(objects("running"))[0])
+        time.sleep(0.05)
+
+    process = start("capture", "-r", "-", "--out", out, *SMALL, "--flush", "100ms", stdin=subprocess.PIPE)
+    feed(process, PACKETS, 12, between)
+    process.communicate(timeout=300)
+    assert process.returncode == 0
+    brunt("lake", "compact", out, "--part-size", "64KiB", "--keep-old", "0s")
+    brunt("lake", "push", out, to)
+    same_lakes(out, objects("running"))
+    back = work / "running-back"
+    brunt("lake", "pull", to, back)
+    rows = same_rows(reference, rows_of_lake(back))
+    # Parts of a trace that was moved are not all here: it is not compacted.
+    moved = write(parts(reference), work / "moved")
+    brunt("lake", "push", moved, f"s3://{BUCKET}/moved")
+    _, said = brunt("lake", "compact", moved, expect=2)
+    assert "brunt lake pull" in said, said
+    brunt("lake", "pull", f"s3://{BUCKET}/moved", moved)
+    brunt("lake", "compact", moved)
+    return f"a capture compacted and copied while it ran: versions {versions} there, {rows} rows in the end, each once"
+
+
 def mistakes_are_named(reference):
     folder = write(parts(reference), work / "mistakes")
     for words, status, text, environment in [
@@ -477,7 +673,8 @@ def main():
     assert len(parts(reference)) > 40, len(parts(reference))
     for step in [capture_moves_while_the_link_comes_and_goes, killed_captures_lose_nothing_that_was_written,
                  a_push_killed_many_times, a_silent_server, room_runs_out_without_a_link, other_content_is_refused,
-                 large_parts_go_in_pieces, fetched_traces_are_analyzed, mistakes_are_named]:
+                 large_parts_go_in_pieces, fetched_traces_are_analyzed, a_lake_is_copied_version_by_version,
+                 a_capture_is_compacted_and_copied_while_it_runs, mistakes_are_named]:
         report(step(reference) if step.__code__.co_argcount else step(), begun)
 
 

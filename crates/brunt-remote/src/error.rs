@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use brunt_lake::{DeltaError, LakeError};
+
 /// What another program's library said.
 pub(crate) type StoreCause = Box<dyn std::error::Error + Send + Sync>;
 
@@ -120,14 +122,65 @@ pub enum RemoteError {
         object: String,
     },
     /// The folder was compacted: a part there may have the rows of parts that were moved before.
-    #[error(
-        "{}: was compacted (it has a folder _catalog), and such folders cannot be moved yet; move a trace before it is compacted",
-        path.display()
-    )]
+    #[error("{}: was compacted (it has a folder _catalog); copy it with `brunt lake push`", path.display())]
     Compacted {
         /// The folder.
         path: PathBuf,
     },
+    /// Some of a folder's parts are in a store only.
+    #[error(
+        "{}: parts of it were moved to a store; fetch them first with `brunt lake pull`", path.display()
+    )]
+    Moved {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A part of a trace is not in the store, and a lake there counts it among those that it has the rows of.
+    #[error(
+        "{}: {address} has version {version} of a lake, in which this part is taken for one that was compacted: choose \
+         another prefix", path.display()
+    )]
+    Hidden {
+        /// The part.
+        path: PathBuf,
+        /// The place.
+        address: String,
+        /// The version.
+        version: u64,
+    },
+    /// Folder and store have versions of a lake of which neither has all that the other has.
+    #[error(
+        "{address} has version {theirs} of the lake, {} version {ours}, and the {} one lacks what the other has: fetch it \
+         into another folder, or choose another prefix", folder.display(), if ours >= theirs { "local" } else { "stored" }
+    )]
+    Diverged {
+        /// The place.
+        address: String,
+        /// The folder.
+        folder: PathBuf,
+        /// The store's version.
+        theirs: u64,
+        /// The folder's.
+        ours: u64,
+    },
+    /// A version of a lake in a store names a part that is not there.
+    #[error(
+        "{address}: version {version} of the lake has a part that is not there: {part}; push the lake again"
+    )]
+    Incomplete {
+        /// The place.
+        address: String,
+        /// The version.
+        version: u64,
+        /// The part.
+        part: String,
+    },
+    /// A lake cannot be read, here or in a store.
+    #[error(transparent)]
+    Lake(#[from] LakeError),
+    /// The log of a lake's table cannot be read.
+    #[error(transparent)]
+    Delta(#[from] DeltaError),
     /// Somebody else works in the folder.
     #[error("{}: in use by a capture or another transfer; wait until it ends", path.display())]
     Busy {

@@ -9,6 +9,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use brunt_lake::catalog::CATALOG_FOLDER;
+
 use crate::error::RemoteError;
 use crate::mover::{PartSource, Waiting};
 
@@ -20,8 +22,10 @@ pub(crate) const MARK_BYTES_MAX: usize = 4096;
 const PART_SUFFIX: &str = ".parquet";
 /// Locked by those who move parts or write some. Not the folder itself: its lock belongs to those who read tables.
 const LOCK_NAME: &str = ".moves";
-/// Where a compacted folder says which of its parts count: then not every file with a part's name does.
-const CATALOG_NAME: &str = "_catalog";
+/// Locked by whoever copies a lake: one at a time.
+const PUSH_LOCK_NAME: &str = ".pushes";
+/// In a folder some of whose parts may be in a store only.
+const MOVED_NAME: &str = ".moved";
 /// Folders in folders are looked at so far down: tables, days, hours, servers.
 const DEPTH_MAX: usize = 8;
 
@@ -57,7 +61,7 @@ pub fn is_part(relative: &str) -> bool {
 /// # Errors
 /// The folder cannot be read, or was compacted.
 pub fn parts(folder: &Path) -> Result<(Vec<LocalPart>, Vec<PathBuf>), RemoteError> {
-    if folder.join(CATALOG_NAME).exists() {
+    if folder.join(CATALOG_FOLDER).exists() {
         return Err(RemoteError::Compacted { path: folder.to_path_buf() });
     }
     let (mut parts, mut odd) = (Vec::new(), Vec::new());
@@ -98,6 +102,11 @@ impl FolderSource {
     pub fn new(parts: Vec<LocalPart>) -> FolderSource {
         let bytes_left = parts.iter().map(|part| part.bytes).sum();
         FolderSource { left: parts.into(), bytes_left }
+    }
+
+    /// Those that are left, in their order.
+    pub fn parts(&self) -> impl Iterator<Item = &LocalPart> {
+        self.left.iter()
     }
 }
 
@@ -202,6 +211,33 @@ impl LakeMark {
     }
 }
 
+/// Notes that parts of a folder may be in a store only from now on: whoever gathers its parts would lack them.
+///
+/// # Errors
+/// The folder cannot be written to.
+pub fn note_moved(folder: &Path) -> Result<(), RemoteError> {
+    let path = folder.join(MOVED_NAME);
+    let note = || {
+        File::create(&path)?.sync_all()?;
+        File::open(folder)?.sync_all()
+    };
+    note().map_err(RemoteError::io(&path))
+}
+
+/// Whether that was noted, and no fetch has brought all of them back since.
+pub fn is_moved(folder: &Path) -> bool {
+    folder.join(MOVED_NAME).exists()
+}
+
+/// All parts are in the folder again.
+pub(crate) fn forget_moved(folder: &Path) -> Result<(), RemoteError> {
+    let path = folder.join(MOVED_NAME);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(RemoteError::io(&path)(error)),
+        _ => Ok(()),
+    }
+}
+
 /// Keeps others from a folder while somebody writes or moves parts there. Ends with the process at the latest.
 #[derive(Debug)]
 pub struct FolderLock(#[allow(dead_code, reason = "holds the lock until it is dropped")] Option<File>);
@@ -224,11 +260,28 @@ impl FolderLock {
         FolderLock::take(folder, File::try_lock_shared)
     }
 
+    /// For whoever copies the folder's lake, which others may compact meanwhile: the second lock of two, beside
+    /// [`FolderLock::shared`].
+    ///
+    /// # Errors
+    /// As [`FolderLock::exclusive`].
+    pub fn pushing(folder: &Path) -> Result<FolderLock, RemoteError> {
+        FolderLock::take_named(folder, PUSH_LOCK_NAME, File::try_lock)
+    }
+
     fn take(
         folder: &Path,
         lock: impl FnOnce(&File) -> Result<(), std::fs::TryLockError>,
     ) -> Result<FolderLock, RemoteError> {
-        let path = folder.join(LOCK_NAME);
+        FolderLock::take_named(folder, LOCK_NAME, lock)
+    }
+
+    fn take_named(
+        folder: &Path,
+        name: &str,
+        lock: impl FnOnce(&File) -> Result<(), std::fs::TryLockError>,
+    ) -> Result<FolderLock, RemoteError> {
+        let path = folder.join(name);
         let file = match File::options().create(true).append(true).open(&path) {
             Ok(file) => file,
             // Where nobody may write, nobody moves anything.

@@ -140,6 +140,11 @@ impl Mover {
         &self.address
     }
 
+    /// The store itself, for what is no part.
+    pub fn store(&self) -> &dyn RemoteStore {
+        &*self.store
+    }
+
     /// What became of the parts of a source.
     pub fn counts(&self, source: &dyn PartSource) -> MoveCounts {
         let Waiting { parts, bytes } = source.waiting();

@@ -1,24 +1,26 @@
 //! The way back: fetches the parts of a lake from an object store into a folder, so that everything that reads folders
 //! reads them. Can be killed at any time and run again.
 //!
+//! Of a lake, the newest version is fetched: its parts, then the version.
+//!
 //! The rule: a file gets a part's name when it is whole and on the disk; one that is there with other bytes is an error.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use brunt_core::Nanos;
+use brunt_lake::catalog::CATALOG_FOLDER;
+use brunt_lake::{Catalog, LakePart, LakeSnapshot, delta};
 
 use crate::address::{RemoteAddress, is_safe_path};
+use crate::asking::Asking;
 use crate::error::RemoteError;
-use crate::folder::{LakeMark, LocalPart, MARK_NAME, is_part};
+use crate::folder::{LakeMark, LocalPart, MARK_NAME, forget_moved, is_part};
+use crate::lake::{LOOKS_MAX, StoredLake, is_captured, is_hint, is_of_log};
 use crate::mover::{is_object_same, read_mark};
-use crate::plan::Patience;
 use crate::store::{Fingerprint, Likeness, ObjectFacts, RemoteStore, StopWaiting};
-
-/// Objects of a lake at most, as their names are kept in memory: 40 years of hourly parts of 25 tables.
-const OBJECTS_MAX: usize = 10_000_000;
 
 /// What was fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -64,21 +66,15 @@ impl Puller<'_> {
     /// The store does not answer for too long, or refuses; the folder belongs to another lake, or cannot be written to;
     /// the first of the parts that are refused.
     pub fn run(&self, counts: &mut PullCounts) -> Result<(), RemoteError> {
-        let (mut patience, begun) = (Patience::default(), Instant::now());
-        let mut ask =
-            Asking { patience: &mut patience, begun, silence_max: self.silence_max, stop: self.stop };
+        let mut ask = Asking::new(self.silence_max, self.stop.clone());
         let result = self.fetch_all(&mut ask, counts);
-        counts.retries = patience.retries + self.store.retries();
+        counts.retries = ask.retries() + self.store.retries();
         result
     }
 
-    fn fetch_all(&self, ask: &mut Asking<'_>, counts: &mut PullCounts) -> Result<(), RemoteError> {
-        let objects = ask.until_answered(|| self.store.list(&self.address.prefix, OBJECTS_MAX))?;
-        if objects.len() == OBJECTS_MAX {
-            return Err(RemoteError::TooMany { address: self.address.to_string(), count: OBJECTS_MAX });
-        }
-        let mark_key = self.address.key(MARK_NAME);
-        if objects.iter().any(|object| object.key == mark_key) {
+    fn fetch_all(&self, ask: &mut Asking, counts: &mut PullCounts) -> Result<(), RemoteError> {
+        let mut stored = ask.until_answered(|| StoredLake::read(self.store, self.address))?;
+        if stored.objects().contains_key(MARK_NAME) {
             let theirs = ask.until_answered(|| read_mark(self.store, self.address))?;
             match LakeMark::read(self.folder)? {
                 Some(ours) if ours != theirs => {
@@ -91,21 +87,134 @@ impl Puller<'_> {
                 None => theirs.write(self.folder)?,
             }
         }
+        for look in 1.. {
+            let Some(catalog) = stored.newest() else {
+                self.fetch_wanted(ask, &stored, &is_part, &|_| false, counts)?;
+                break;
+            };
+            let error = match self.fetch_lake(ask, &stored, catalog, counts) {
+                Err(error @ (RemoteError::Gone { .. } | RemoteError::Incomplete { .. })) => error,
+                other => {
+                    other?;
+                    break;
+                }
+            };
+            // Its parts may have been deleted because there is a newer one.
+            let before = catalog.version;
+            stored = ask.until_answered(|| StoredLake::read(self.store, self.address))?;
+            let is_newer = stored.newest().is_some_and(|newest| newest.version > before);
+            if look >= LOOKS_MAX || !is_newer {
+                return Err(error);
+            }
+        }
+        forget_moved(self.folder)
+    }
+
+    /// A version of a lake, and what was captured since; the version comes last.
+    fn fetch_lake(
+        &self,
+        ask: &mut Asking,
+        stored: &StoredLake,
+        catalog: &Catalog,
+        counts: &mut PullCounts,
+    ) -> Result<(), RemoteError> {
+        let held = LakeSnapshot::open(self.folder)?;
+        let empty = Catalog::empty(catalog.grain);
+        let ours = held.catalog().unwrap_or(&empty);
+        let (is_older, is_newer) = (catalog.continues(ours), ours.continues(catalog));
+        if ours.version > 0 && !is_older {
+            if is_newer {
+                let (path, ours, theirs) = (self.folder.display(), ours.version, catalog.version);
+                (self.tell)(&format!(
+                    "{path} has version {ours} of the lake, newer than {theirs} in the store"
+                ));
+                return Ok(());
+            }
+            return Err(RemoteError::Diverged {
+                address: self.address.to_string(),
+                folder: self.folder.to_path_buf(),
+                theirs: catalog.version,
+                ours: ours.version,
+            });
+        }
+        let live: BTreeMap<&str, &LakePart> =
+            catalog.parts.values().flatten().map(|part| (&*part.path, part)).collect();
+        if let Some(part) = live.keys().find(|part| !stored.objects().contains_key(**part)) {
+            let (address, version) = (self.address.to_string(), catalog.version);
+            return Err(RemoteError::Incomplete { address, version, part: part.to_string() });
+        }
+        let known: BTreeMap<&str, &LakePart> =
+            ours.parts.values().flatten().map(|part| (&*part.path, part)).collect();
+        let is_known = |path: &str| known.contains_key(path) && known.get(path) == live.get(path);
+        let is_besides = |path: &str| {
+            is_captured(path).is_some_and(|(table, captured)| catalog.is_besides(table, captured, path))
+        };
+        let is_wanted = |path: &str| live.contains_key(path) || is_of_log(path) || is_besides(path);
+        self.fetch_wanted(ask, stored, &is_wanted, &is_known, counts)?;
+        // What a log names need not be in the version.
+        let mut named = BTreeSet::new();
+        for table in catalog.parts.keys() {
+            let parts = delta::log_files(self.folder, table)?.map(|log| log.parts).unwrap_or_default();
+            named.extend(parts.into_iter().map(|part| format!("{table}/{part}")));
+        }
+        let is_named = |path: &str| named.contains(path) && !live.contains_key(path);
+        self.fetch_wanted(ask, stored, &is_named, &|_| false, counts)?;
+        if ours.version < catalog.version {
+            self.sync(live.keys())?;
+            catalog.commit_bytes(self.folder, stored.newest_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Makes names of parts durable, and the catalog's folder.
+    fn sync<'b>(&self, parts: impl Iterator<Item = &'b &'b str>) -> Result<(), RemoteError> {
+        let catalog = self.folder.join(CATALOG_FOLDER);
+        std::fs::create_dir_all(&catalog).map_err(RemoteError::io(&catalog))?;
+        let mut folders = BTreeSet::from([self.folder.to_path_buf()]);
+        for part in parts {
+            let path = self.folder.join(part);
+            let above = path.ancestors().skip(1).take_while(|above| above.starts_with(self.folder));
+            folders.extend(above.map(Path::to_path_buf));
+        }
+        for folder in folders {
+            File::open(&folder).and_then(|open| open.sync_all()).map_err(RemoteError::io(&folder))?;
+        }
+        Ok(())
+    }
+
+    /// All objects that are wanted and not here.
+    fn fetch_wanted(
+        &self,
+        ask: &mut Asking,
+        stored: &StoredLake,
+        is_wanted: &dyn Fn(&str) -> bool,
+        is_known: &dyn Fn(&str) -> bool,
+        counts: &mut PullCounts,
+    ) -> Result<(), RemoteError> {
         let mut refused = None;
-        let total = objects.iter().map(|object| object.bytes).sum();
-        for object in objects.iter().filter(|object| object.key != mark_key) {
-            let relative = self.address.relative(&object.key).filter(|relative| is_safe_path(relative));
-            let Some(relative) = relative else {
+        let wanted = stored.objects().iter().filter(|(path, _)| is_wanted(path));
+        let total = wanted.map(|(_, object)| object.bytes).sum();
+        for (relative, object) in stored.objects() {
+            if !is_wanted(relative) {
+                let is_known = relative == MARK_NAME || stored.newest().is_some();
+                counts.objects_left_out += u64::from(!is_known);
+                continue;
+            }
+            if !is_safe_path(relative) {
                 counts.objects_left_out += 1;
                 let (address, key) = (self.address.to_string(), object.key.escape_debug().to_string());
                 (self.tell)(&RemoteError::UnsafeKey { address, key }.to_string());
                 continue;
-            };
-            if !is_part(relative) {
-                counts.objects_left_out += 1;
-                continue;
             }
-            match ask.until_answered(|| self.fetch(object, relative)) {
+            let has_size =
+                |bytes| self.folder.join(relative).metadata().is_ok_and(|about| about.len() == bytes);
+            let fetched = match is_known(relative) && has_size(object.bytes) {
+                true => Ok(Fetched::Before),
+                false => ask.until_answered(|| self.fetch(object, relative)),
+            };
+            match fetched {
+                // Files of logs are no parts.
+                Ok(_) if is_of_log(relative) => {}
                 Ok(Fetched::New) => {
                     counts.parts_fetched += 1;
                     counts.bytes_fetched += object.bytes;
@@ -121,7 +230,7 @@ impl Puller<'_> {
                 }
                 Err(error) => return Err(error),
             }
-            counts.retries = ask.patience.retries + self.store.retries();
+            counts.retries = ask.retries() + self.store.retries();
             (self.progress)(counts, total);
         }
         refused.map_or(Ok(()), Err)
@@ -131,7 +240,7 @@ impl Puller<'_> {
     fn fetch(&self, object: &ObjectFacts, relative: &str) -> Result<Fetched, RemoteError> {
         let path = self.folder.join(relative);
         let object_name = || format!("s3://{}/{}", self.address.bucket, object.key);
-        if path.symlink_metadata().is_ok() {
+        if path.symlink_metadata().is_ok() && !is_hint(relative) {
             let part = LocalPart { path: path.clone(), relative: relative.to_string(), bytes: object.bytes };
             let file = File::open(&path).map_err(RemoteError::io(&path))?;
             let print = Fingerprint::read(file, object.bytes).map_err(RemoteError::io(&path))?;
@@ -176,43 +285,4 @@ fn open_name(path: &Path) -> PathBuf {
 enum Fetched {
     New,
     Before,
-}
-
-/// Asks again while the store does not answer.
-struct Asking<'a> {
-    patience: &'a mut Patience,
-    begun: Instant,
-    silence_max: Duration,
-    stop: &'a StopWaiting,
-}
-
-impl Asking<'_> {
-    fn until_answered<T>(
-        &mut self,
-        mut ask: impl FnMut() -> Result<T, RemoteError>,
-    ) -> Result<T, RemoteError> {
-        loop {
-            let error = match ask() {
-                Err(error) if error.is_passing() => error,
-                other => {
-                    self.patience.on_answer();
-                    return other;
-                }
-            };
-            let now = Nanos(self.begun.elapsed().as_nanos() as u64);
-            self.patience.on_no_answer(now);
-            let since = self.patience.silent_since.unwrap_or(now);
-            let until = self.patience.until(now).unwrap_or(now);
-            if until.since(since) > self.silence_max {
-                return Err(error);
-            }
-            let end = Instant::now() + until.since(now);
-            while Instant::now() < end {
-                if (self.stop)() {
-                    return Err(RemoteError::Interrupted);
-                }
-                std::thread::sleep(Duration::from_millis(100));
-            }
-        }
-    }
 }

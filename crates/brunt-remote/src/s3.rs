@@ -228,7 +228,8 @@ fn with_environment(options: ClientOptions) -> ClientOptions {
 
 fn facts(meta: ObjectMeta) -> ObjectFacts {
     let etag = meta.e_tag.map(|etag| etag.trim_matches('"').to_ascii_lowercase());
-    ObjectFacts { key: meta.location.to_string(), bytes: meta.size, etag }
+    let modified_ms = u64::try_from(meta.last_modified.timestamp_millis()).unwrap_or(0);
+    ObjectFacts { key: meta.location.to_string(), bytes: meta.size, etag, modified_ms }
 }
 
 impl RemoteStore for S3Store {
@@ -252,6 +253,19 @@ impl RemoteStore for S3Store {
 
     fn send_bytes(&self, key: &str, bytes: &[u8]) -> Result<Sent, RemoteError> {
         self.send_whole(key, Bytes::copy_from_slice(bytes))
+    }
+
+    fn replace_bytes(&self, key: &str, bytes: &[u8]) -> Result<(), RemoteError> {
+        let (to, bytes) = (Key::from(key), Bytes::copy_from_slice(bytes));
+        let sent = self.wait(key, self.client.put(&to, bytes.into()));
+        sent.map(|_| ()).map_err(|error| self.error_of_sending(error))
+    }
+
+    fn delete(&self, key: &str) -> Result<(), RemoteError> {
+        match self.wait(key, self.client.delete(&Key::from(key))) {
+            Err(RemoteError::Gone { .. }) => Ok(()),
+            answer => answer,
+        }
     }
 
     fn read(

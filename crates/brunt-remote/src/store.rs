@@ -23,6 +23,8 @@ pub struct ObjectFacts {
     /// Its entity tag, without quotes. S3's is the MD5 of the bytes, or of the MD5s of what they were sent in, unless it
     /// encrypts with a key of the user's.
     pub etag: Option<String>,
+    /// When it was sent, by the store's clock, in milliseconds since 1970.
+    pub modified_ms: u64,
 }
 
 /// What became of bytes that were sent.
@@ -53,6 +55,18 @@ pub trait RemoteStore: Send {
     /// # Errors
     /// As [`RemoteStore::send_file`].
     fn send_bytes(&self, key: &str, bytes: &[u8]) -> Result<Sent, RemoteError>;
+
+    /// Sends a few bytes in place of what is there: for hints, which say nothing that other objects do not say.
+    ///
+    /// # Errors
+    /// As [`RemoteStore::look`].
+    fn replace_bytes(&self, key: &str, bytes: &[u8]) -> Result<(), RemoteError>;
+
+    /// Deletes an object; one that is not there is no error.
+    ///
+    /// # Errors
+    /// As [`RemoteStore::look`].
+    fn delete(&self, key: &str) -> Result<(), RemoteError>;
 
     /// Reads an object from its beginning to its end in pieces; false from `each` ends it early.
     ///
@@ -88,6 +102,8 @@ pub fn open_store(address: &RemoteAddress, stop: StopWaiting) -> Result<Box<dyn 
     }
 }
 
+/// Objects of a lake at most, as their names are kept in memory: 40 years of hourly parts of 25 tables.
+pub(crate) const OBJECTS_MAX: usize = 10_000_000;
 /// Files up to this size are sent in one request, larger ones in several.
 pub const SINGLE_BYTES_MAX: u64 = 16 << 20;
 /// S3 takes this many pieces of a file at most.
@@ -203,6 +219,7 @@ mod tests {
             key: "k".into(),
             bytes,
             etag: etag.map(str::to_string),
+            modified_ms: 0,
         };
         assert_eq!(print.likeness(&facts(6, Some(&print.md5))), Likeness::Same);
         assert_eq!(print.likeness(&facts(7, Some(&print.md5))), Likeness::Different);

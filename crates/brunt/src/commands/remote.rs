@@ -34,6 +34,9 @@ pub fn failure(error: RemoteError) -> Failure {
         | RemoteError::Taken { .. }
         | RemoteError::Mark { .. }
         | RemoteError::Compacted { .. }
+        | RemoteError::Moved { .. }
+        | RemoteError::Hidden { .. }
+        | RemoteError::Diverged { .. }
         | RemoteError::TooMany { .. }
         | RemoteError::Busy { .. } => Failure::usage(error),
         RemoteError::Interrupted => Failure::failed(error).advise("run it again to go on"),
@@ -210,6 +213,7 @@ impl Destination {
     /// Begins to move what the capture closes.
     pub fn start(self, parts: TraceParts, output: &Output) -> Result<Movement, Failure> {
         let Destination { folder, mover, deadline, lock } = self;
+        folder::note_moved(&folder).map_err(failure)?;
         let address = mover.address().clone();
         let source = CaptureSource { folder: folder.clone(), parts };
         let tell = output.clone();

@@ -6,6 +6,7 @@ mod compact;
 mod manifest;
 mod pull;
 mod push;
+mod push_lake;
 mod repeat;
 
 use std::path::Path;
@@ -15,7 +16,8 @@ use brunt_capture::trace::lake::{GatherError, GatherOptions, Gathered};
 use brunt_core::quantity::{Size, Span};
 use brunt_lake::LakeError;
 use brunt_lake::place::Grain;
-use brunt_remote::FolderLock;
+use brunt_remote::folder::is_moved;
+use brunt_remote::{FolderLock, RemoteError};
 use serde_json::json;
 
 use super::{Subcommand, remote};
@@ -92,6 +94,10 @@ impl Subcommand for Lake {
             "a large lake to measure with, of copies of a trace",
         ),
         ("brunt lake push DIR s3://lake/monday", "move a trace to an object store"),
+        (
+            "brunt lake push LAKE s3://lake/all",
+            "copy a compacted lake there: what has come since the last time",
+        ),
         ("brunt lake pull s3://lake/monday DIR", "fetch it, to analyze it"),
     ];
 
@@ -107,10 +113,15 @@ impl Subcommand for Lake {
     }
 }
 
-/// Keeps those away who move the parts of a trace to an object store: what they have moved would be missing.
+/// Keeps those away who move the parts of a trace to an object store: what they have moved would be missing, as it is where
+/// they were before.
 fn while_nobody_moves(folder: &Path) -> Result<Option<FolderLock>, Failure> {
     // What is no folder is somebody else's complaint.
-    folder.is_dir().then(|| FolderLock::shared(folder)).transpose().map_err(remote::failure)
+    let lock = folder.is_dir().then(|| FolderLock::shared(folder)).transpose().map_err(remote::failure)?;
+    if is_moved(folder) {
+        return Err(remote::failure(RemoteError::Moved { path: folder.to_path_buf() }));
+    }
+    Ok(lock)
 }
 
 /// Says what was done.

@@ -1,50 +1,74 @@
-//! `brunt lake push`: moves the parts of a folder to an object store.
+//! `brunt lake push`: moves the parts of a folder to an object store; of a lake, copies a version.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use brunt_core::quantity::Span;
+use brunt_lake::LakeSnapshot;
+use brunt_lake::catalog::CATALOG_FOLDER;
+use brunt_remote::folder::note_moved;
 use brunt_remote::{
-    FolderLock, LakeMark, MoveOptions, Mover, PartSource, RemoteAddress, RemoteError, open_store,
+    Asking, FolderLock, FolderSource, LakeMark, MoveOptions, Mover, PartSource, RemoteAddress, RemoteError,
+    StopWaiting, StoredLake, open_store,
 };
 use serde_json::json;
 
+use super::push_lake;
 use crate::cli::{Done, Failure, Output};
 use crate::commands::remote::{failure, left_behind, move_all, source, told};
 
-/// Move the parts of a trace or of results to an object store
+/// Move the parts of a trace or of results to an object store, or copy a lake there
 ///
 /// Each part is sent, compared with what the store has then, and deleted here. It can be ended or killed at any time: run it
 /// again to go on. docs/object-stores.md says what is compared, and which variables have the credentials.
+///
+/// A folder that was compacted is copied, and nothing is deleted here: the parts that the store does not have, then the version
+/// of the catalog that names them. Captures and compactions may go on in the folder meanwhile.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # move a trace\n  brunt lake push DIR s3://lake/monday\n\n  # copy it\n  brunt lake push DIR s3://lake/monday --keep-local"
+    after_help = "Examples:\n  # move a trace\n  brunt lake push DIR s3://lake/monday\n\n  # copy it\n  brunt lake push DIR s3://lake/monday --keep-local\n\n  # copy a lake, and delete there what was replaced there a day ago or earlier\n  brunt lake push LAKE s3://lake/all --delete-old 24h"
 )]
 pub struct PushArgs {
-    /// Folder of a trace (`brunt capture --out`) or of results (`brunt run`).
-    folder: PathBuf,
+    /// Folder of a trace (`brunt capture --out`), of results (`brunt run`) or of a lake.
+    pub folder: PathBuf,
 
     /// Where to: the prefix is this folder's alone.
     #[arg(value_name = "s3://BUCKET/PREFIX")]
     to: String,
 
-    /// Copy the parts: delete nothing here.
+    /// Copy the parts: delete nothing here. Lakes are always copied.
     #[arg(long)]
     keep_local: bool,
 
+    /// Of a lake: delete in the store what no reader needs any more, which are versions that were replaced there at least
+    /// this long ago, and their parts [default: nothing is deleted].
+    #[arg(long, value_name = "TIME")]
+    pub delete_old: Option<Span>,
+
     /// Give up when the store has not answered for this long.
     #[arg(long, value_name = "TIME", default_value = "5m")]
-    wait: Span,
+    pub wait: Span,
 }
 
 /// Moves what is there.
 pub fn run(args: &PushArgs, output: &Output) -> Done {
     let address: RemoteAddress = args.to.parse().map_err(failure)?;
     let interrupted = output.interrupt_flag().clone();
-    let stop = std::sync::Arc::new(move || interrupted.load(std::sync::atomic::Ordering::Relaxed));
-    let store = open_store(&address, stop).map_err(failure)?;
+    let stop: StopWaiting = Arc::new(move || interrupted.load(Ordering::Relaxed));
+    let store = open_store(&address, Arc::clone(&stop)).map_err(failure)?;
     let folder = &args.folder;
     if !folder.is_dir() {
         return Err(Failure::usage(format!("{}: no such folder", folder.display())));
+    }
+    let held = LakeSnapshot::open(folder).map_err(|error| failure(error.into()))?;
+    let mut ask = Asking::new(args.wait.0, stop);
+    if held.catalog().is_some() {
+        return push_lake::run(args, store, address, &held, &mut ask, output);
+    }
+    drop(held);
+    if args.delete_old.is_some() {
+        return Err(Failure::usage(format!("--delete-old is for lakes, and {} is none", folder.display())));
     }
     let _lock = FolderLock::exclusive(folder).map_err(failure)?;
     let mut source = source(folder, output)?;
@@ -54,6 +78,14 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
     }
     let mark = LakeMark::read_or_make(folder).map_err(failure)?;
     let mut mover = Mover::new(address, store, mark, MoveOptions { keeps_local: args.keep_local });
+    if let Err(error) = ask.until_answered(|| check_not_hidden(&mover, &source)) {
+        let (counts, why) = (mover.counts(&source), error.to_string());
+        let left = left_behind(&counts, Some(why), folder, mover.address()).filter(|_| error.is_passing());
+        return Err(left.unwrap_or_else(|| failure(error)));
+    }
+    if !args.keep_local {
+        note_moved(folder).map_err(failure)?;
+    }
     let is_over = |mover: &Mover| {
         output.is_interrupted() || mover.trouble().is_some_and(|(_, silent)| silent > args.wait.0)
     };
@@ -68,5 +100,21 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
             left_behind(&counts, Some(why), folder, mover.address()).map_or(Ok(()), Err)
         }
         Err(error) => Err(failure(error)),
+    }
+}
+
+/// Refuses parts that a lake in the store would be taken to have the rows of, and has not.
+fn check_not_hidden(mover: &Mover, source: &FolderSource) -> Result<(), RemoteError> {
+    let (store, address) = (mover.store(), mover.address());
+    if store.list(&address.key(CATALOG_FOLDER), 1)?.is_empty() {
+        return Ok(());
+    }
+    let stored = StoredLake::read(store, address)?;
+    match stored.newest().zip(stored.hides(source.parts())) {
+        Some((newest, part)) => {
+            let (address, version) = (address.to_string(), newest.version);
+            Err(RemoteError::Hidden { path: part.path.clone(), address, version })
+        }
+        None => Ok(()),
     }
 }

@@ -1,0 +1,322 @@
+//! Compacted lakes in a store: what has to be sent, in which order, and what nobody there needs any more.
+//!
+//! A lake is copied a version at a time. Its compaction and its readers go on meanwhile: the version is held by a
+//! [`LakeSnapshot`]. In the store everything lies as in the folder:
+//!
+//! ```text
+//!   parts ──► logs of table formats ──► version of the catalog ──► hints
+//!             (what they name is there)  (from here on it is seen)
+//! ```
+//!
+//! What the newest version in the store has was there when that version was sent, and parts never change. So the next push
+//! sends what the two versions do not share, and a push that was killed begins the same way.
+//!
+//! The rule: a version is sent when all that it names is there. What is in the store is deleted only by
+//! [`StoredLake::outdated`], for which somebody has to ask.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brunt_lake::catalog::{CATALOG_FOLDER, version_of, version_path};
+use brunt_lake::compact::part_version;
+use brunt_lake::reader::PartFile;
+use brunt_lake::{Catalog, LakeError, LakePart, LakeSnapshot, delta};
+
+use crate::address::RemoteAddress;
+use crate::error::RemoteError;
+use crate::folder::LocalPart;
+use crate::store::{Fingerprint, Likeness, OBJECTS_MAX, ObjectFacts, RemoteStore};
+
+/// How often the newest version is looked for again because it was replaced and deleted in between.
+pub(crate) const LOOKS_MAX: usize = 8;
+/// A log's folder, in that of its table.
+const LOG_FOLDER: &str = "_delta_log";
+/// A log's hint, the one object that is replaced.
+const HINT_NAME: &str = "_last_checkpoint";
+
+/// What a store has of a lake.
+#[derive(Clone, Debug)]
+pub struct StoredLake {
+    address: RemoteAddress,
+    /// By path below the address.
+    objects: BTreeMap<String, ObjectFacts>,
+    newest: Option<Catalog>,
+    newest_bytes: Vec<u8>,
+}
+
+/// What is to be sent of a version, each list in its order and after the one before.
+#[derive(Clone, Debug, Default)]
+pub struct LakePlan {
+    /// Parts, those too that were captured since.
+    pub parts: Vec<LocalPart>,
+    /// New versions of tables' logs.
+    pub logs: Vec<LocalPart>,
+    /// The version of the catalog; none if the store has it.
+    pub version: Vec<LocalPart>,
+    /// Files that take the place of what the store has.
+    pub hints: Vec<LocalPart>,
+    /// Parts that the store has according to its newest version.
+    pub known: u64,
+    /// Tables whose logs have to wait, since they name parts that are neither in the version nor in the store.
+    pub stale_logs: Vec<String>,
+    /// The same of tables with a log, with what the newest version of the log names.
+    log_parts: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl StoredLake {
+    /// What is there now.
+    ///
+    /// # Errors
+    /// The store does not answer, or refuses; a newer program wrote the catalog.
+    pub fn read(store: &dyn RemoteStore, address: &RemoteAddress) -> Result<StoredLake, RemoteError> {
+        for look in 1.. {
+            let list = store.list(&address.prefix, OBJECTS_MAX)?;
+            if list.len() == OBJECTS_MAX {
+                return Err(RemoteError::TooMany { address: address.to_string(), count: OBJECTS_MAX });
+            }
+            let relative = |object: ObjectFacts| Some((address.relative(&object.key)?.to_string(), object));
+            let objects = list.into_iter().filter_map(relative).collect();
+            let mut stored =
+                StoredLake { address: address.clone(), objects, newest: None, newest_bytes: Vec::new() };
+            let Some(newest) = stored.versions().last() else { return Ok(stored) };
+            match stored.read_version(store, newest) {
+                // Somebody has sent the next one, and deleted this one.
+                Err(RemoteError::Gone { .. }) if look < LOOKS_MAX => {}
+                read => {
+                    let (catalog, bytes) = read?;
+                    (stored.newest, stored.newest_bytes) = (Some(catalog), bytes);
+                    return Ok(stored);
+                }
+            }
+        }
+        unreachable!("the last look returns")
+    }
+
+    /// Its newest version; none if there is no lake.
+    pub fn newest(&self) -> Option<&Catalog> {
+        self.newest.as_ref()
+    }
+
+    /// The same as it was sent.
+    pub(crate) fn newest_bytes(&self) -> &[u8] {
+        &self.newest_bytes
+    }
+
+    /// What is there, by path below the address.
+    pub fn objects(&self) -> &BTreeMap<String, ObjectFacts> {
+        &self.objects
+    }
+
+    /// The live parts of a table with their sizes, compacted ones first: as [`LakeSnapshot::parts`].
+    pub fn parts(&self, table: &str) -> Vec<(&str, u64)> {
+        let compacted = self.newest.as_ref().map_or(&[][..], |newest| newest.parts(table));
+        let compacted = compacted.iter().map(|part| (part.path.as_str(), part.bytes));
+        let captured = self.objects.iter().filter(|(path, _)| {
+            is_captured(path).is_some_and(|(of_table, captured)| {
+                let is_besides = |newest: &Catalog| newest.is_besides(table, captured, path);
+                of_table == table && self.newest.as_ref().is_none_or(is_besides)
+            })
+        });
+        compacted.chain(captured.map(|(path, object)| (path.as_str(), object.bytes))).collect()
+    }
+
+    /// Numbers of the versions that are there, oldest first.
+    fn versions(&self) -> impl Iterator<Item = u64> {
+        let folder = format!("{CATALOG_FOLDER}/");
+        self.objects.keys().filter_map(move |path| version_of(path.strip_prefix(&folder)?))
+    }
+
+    fn read_version(&self, store: &dyn RemoteStore, version: u64) -> Result<(Catalog, Vec<u8>), RemoteError> {
+        let path = version_path(Path::new(""), version);
+        let mut bytes = Vec::new();
+        store.read(&self.address.key(&path.to_string_lossy()), &mut |piece| {
+            bytes.extend_from_slice(piece);
+            Ok(true)
+        })?;
+        let name = PathBuf::from(format!("{}/{}", self.address, path.display()));
+        Ok((Catalog::parse(&bytes, &name)?, bytes))
+    }
+
+    /// A captured part of a trace that is not in the store, and would be taken for one that the lake there has the rows of.
+    pub fn hides<'a>(&self, mut parts: impl Iterator<Item = &'a LocalPart>) -> Option<&'a LocalPart> {
+        let newest = self.newest.as_ref()?;
+        parts.find(|part| {
+            is_captured(&part.relative).is_some_and(|(table, captured)| {
+                !newest.is_besides(table, captured, &part.relative)
+                    && !self.objects.contains_key(&part.relative)
+            })
+        })
+    }
+
+    /// What has to be sent so that the store has the version that is held, and what was captured since.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or is no continuation of what the store has.
+    pub fn plan(&self, held: &LakeSnapshot) -> Result<LakePlan, RemoteError> {
+        let catalog = held.catalog().expect("a lake");
+        if let Some(theirs) = self.newest.as_ref().filter(|theirs| !catalog.continues(theirs)) {
+            return Err(RemoteError::Diverged {
+                address: self.address.to_string(),
+                folder: held.root().to_path_buf(),
+                theirs: theirs.version,
+                ours: catalog.version,
+            });
+        }
+        let mut plan = LakePlan::default();
+        let mut live = BTreeSet::new();
+        for (table, parts) in &catalog.parts {
+            let theirs = self.newest.as_ref().map_or(&[][..], |theirs| theirs.parts(table));
+            let theirs: BTreeMap<&str, &LakePart> =
+                theirs.iter().map(|part| (part.path.as_str(), part)).collect();
+            for part in parts {
+                live.insert(part.path.as_str());
+                let is_there = self.objects.get(&part.path).is_some_and(|object| object.bytes == part.bytes);
+                if is_there && theirs.get(part.path.as_str()) == Some(&part) {
+                    plan.known += 1;
+                } else {
+                    plan.parts.push(local(held.root(), &held.root().join(&part.path))?);
+                }
+            }
+        }
+        for path in held.parts_since()? {
+            let part = local(held.root(), &path)?;
+            if !self.has(&part)? {
+                plan.parts.push(part);
+            }
+        }
+        for table in catalog.parts.keys() {
+            self.plan_log(held.root(), table, &live, &mut plan)?;
+        }
+        let version = local(held.root(), &version_path(held.root(), catalog.version))?;
+        if self.newest.as_ref().is_none_or(|theirs| theirs.version < catalog.version) {
+            plan.version.push(version);
+        }
+        Ok(plan)
+    }
+
+    fn plan_log(
+        &self,
+        root: &Path,
+        table: &str,
+        live: &BTreeSet<&str>,
+        plan: &mut LakePlan,
+    ) -> Result<(), RemoteError> {
+        let Some(log) = delta::log_files(root, table)? else { return Ok(()) };
+        let is_there = |part: &String| {
+            let path = format!("{table}/{part}");
+            live.contains(path.as_str()) || self.objects.contains_key(&path)
+        };
+        if !log.parts.iter().all(is_there) {
+            plan.stale_logs.push(table.to_string());
+            return Ok(());
+        }
+        for path in log.versions.iter().chain(&log.checkpoints) {
+            let part = local(root, path)?;
+            match path.file_name() {
+                _ if self.has(&part)? => {}
+                Some(name) if name == HINT_NAME => plan.hints.push(part),
+                _ => plan.logs.push(part),
+            }
+        }
+        plan.log_parts.insert(table.to_string(), log.parts);
+        Ok(())
+    }
+
+    /// Whether an object has the same bytes as a small file, as far as its tag says.
+    fn has(&self, part: &LocalPart) -> Result<bool, RemoteError> {
+        let Some(object) = self.objects.get(&part.relative) else { return Ok(false) };
+        let file = File::open(&part.path).map_err(RemoteError::io(&part.path))?;
+        let print = Fingerprint::read(file, part.bytes).map_err(RemoteError::io(&part.path))?;
+        Ok(print.likeness(object) == Likeness::Same)
+    }
+
+    /// Keys of what nobody needs, in the order in which they are to be deleted: versions of the catalog whose successor is
+    /// there for `keep` at least, and parts that none of the others has, nor a log (`plan`: that of the newest version). Times
+    /// are the store's, `now_ms` is ours.
+    ///
+    /// # Errors
+    /// The store does not answer, or refuses.
+    pub fn outdated(
+        &self,
+        store: &dyn RemoteStore,
+        plan: &LakePlan,
+        keep: Duration,
+        now_ms: u64,
+    ) -> Result<Vec<String>, RemoteError> {
+        let is_old = |path: &str| {
+            let modified_ms = self.objects.get(path).map_or(u64::MAX, |object| object.modified_ms);
+            modified_ms.saturating_add(keep.as_millis() as u64) <= now_ms
+        };
+        let versions: Vec<u64> = self.versions().collect();
+        // Of a version that is old enough itself, all before it are not needed.
+        let first = versions.iter().rposition(|version| is_old(&path(*version))).unwrap_or(0);
+        let kept: Vec<Catalog> = versions[first.min(versions.len())..]
+            .iter()
+            .map(|version| self.read_version(store, *version).map(|(catalog, _)| catalog))
+            .collect::<Result<_, _>>()?;
+        let Some((oldest, newest)) = kept.first().zip(kept.last()) else { return Ok(Vec::new()) };
+        let live: BTreeSet<&str> =
+            kept.iter().flat_map(|kept| kept.parts.values().flatten()).map(|part| &*part.path).collect();
+        let with_logs: BTreeSet<&str> = self
+            .objects
+            .keys()
+            .filter(|path| is_of_log(path))
+            .filter_map(|path| path.split('/').next())
+            .collect();
+        let is_in_log = |table: &str, below: &str| match plan.log_parts.get(table) {
+            Some(parts) => parts.contains(below),
+            // What the log there names is not known here.
+            None => with_logs.contains(table),
+        };
+        let is_first_old = is_old(&path(oldest.version));
+        let is_needed = |object: &str| {
+            let Some((table, below)) = object.split_once('/') else { return true };
+            if is_of_log(object) || live.contains(object) || is_in_log(table, below) {
+                return true;
+            }
+            match (is_captured(object), part_version(Path::new(object))) {
+                (Some((table, captured)), _) => {
+                    !is_first_old || kept.iter().any(|kept| kept.is_besides(table, captured, object))
+                }
+                // One of a version to come is on its way.
+                (None, Some(version)) => version > newest.version || !is_old(object),
+                (None, None) => true,
+            }
+        };
+        let versions = versions[..first].iter().map(|version| path(*version));
+        let parts = self.objects.keys().filter(|path| !is_needed(path)).cloned();
+        Ok(versions.chain(parts).map(|path| self.address.key(&path)).collect())
+    }
+}
+
+/// Where a version is, below a lake.
+fn path(version: u64) -> String {
+    version_path(Path::new(""), version).to_string_lossy().into_owned()
+}
+
+/// Table and number of a captured part.
+pub(crate) fn is_captured(path: &str) -> Option<(&str, (u16, u64))> {
+    let (table, name) = path.split_once('/')?;
+    if name.contains('/') { None } else { Some((table, PartFile::parse(Path::new(name))?)) }
+}
+
+/// Whether a path is that of a file of a table's log.
+pub(crate) fn is_of_log(path: &str) -> bool {
+    path.split('/').nth(1) == Some(LOG_FOLDER)
+}
+
+/// Whether it is the one that is replaced.
+pub(crate) fn is_hint(path: &str) -> bool {
+    path.ends_with(&format!("{LOG_FOLDER}/{HINT_NAME}"))
+}
+
+fn local(root: &Path, path: &Path) -> Result<LocalPart, RemoteError> {
+    let bytes = path.metadata().map_err(RemoteError::io(path))?.len();
+    let part = LocalPart::new(root, path.to_path_buf(), bytes);
+    part.ok_or_else(|| {
+        let what = "its name cannot be a key".to_string();
+        RemoteError::Lake(LakeError::Catalog { path: path.to_path_buf(), what })
+    })
+}

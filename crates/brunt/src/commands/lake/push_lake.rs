@@ -1,0 +1,110 @@
+//! `brunt lake push` of a lake: copies the version that is the newest when it begins.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use brunt_core::units::counted;
+use brunt_lake::LakeSnapshot;
+use brunt_remote::mover::MoveCounts;
+use brunt_remote::{
+    Asking, FolderLock, FolderSource, LakeMark, LakePlan, MoveOptions, Mover, RemoteAddress, RemoteError,
+    RemoteStore, StoredLake,
+};
+use serde_json::json;
+
+use super::push::PushArgs;
+use crate::cli::{Done, Failure, Output};
+use crate::commands::remote::{failure, left_behind, move_all, told};
+
+/// Copies what the store does not have, and deletes there what nobody needs if that is wanted.
+pub fn run(
+    args: &PushArgs,
+    store: Box<dyn RemoteStore>,
+    address: RemoteAddress,
+    held: &LakeSnapshot,
+    ask: &mut Asking,
+    output: &Output,
+) -> Done {
+    let folder = &args.folder;
+    let _locks = (
+        FolderLock::shared(folder).map_err(failure)?,
+        // Beside a capture and a compaction, but not beside another push.
+        FolderLock::pushing(folder).map_err(failure)?,
+    );
+    let mark = LakeMark::read_or_make(folder).map_err(failure)?;
+    let mut mover = Mover::new(address, store, mark, MoveOptions { keeps_local: true });
+    ask.until_answered(|| mover.claim_place()).map_err(failure)?;
+    let read = |ask: &mut Asking, mover: &Mover| {
+        ask.until_answered(|| StoredLake::read(mover.store(), mover.address())).map_err(failure)
+    };
+    let plan = read(ask, &mover)?.plan(held).map_err(failure)?;
+    for table in &plan.stale_logs {
+        output.note(format_args!(
+            "{table}: its Delta Lake log stays here, since it names parts that were replaced; `brunt lake manifest` continues it"
+        ));
+    }
+    let counts = send(args, &plan, &mut mover, output)?;
+    for hint in &plan.hints {
+        let bytes = std::fs::read(&hint.path)
+            .map_err(|error| failure(RemoteError::Io { path: hint.path.clone(), source: error }))?;
+        let key = mover.address().key(&hint.relative);
+        ask.until_answered(|| mover.store().replace_bytes(&key, &bytes)).map_err(failure)?;
+    }
+    let mut deleted = 0;
+    if let Some(keep) = args.delete_old {
+        let stored = read(ask, &mover)?;
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let outdated = ask.until_answered(|| stored.outdated(mover.store(), &plan, keep.0, now_ms));
+        for key in outdated.map_err(failure)? {
+            ask.until_answered(|| mover.store().delete(&key)).map_err(failure)?;
+            deleted += 1;
+        }
+    }
+    let version = held.catalog().map_or(0, |catalog| catalog.version);
+    let more = if deleted > 0 {
+        format!("; {} there deleted", counted(deleted, "old object"))
+    } else {
+        String::new()
+    };
+    output.line(format_args!(
+        "{}: version {version}: {}; {} of it there before{more}",
+        mover.address(),
+        told(&counts).replacen("moved", "copied", 1),
+        plan.known
+    ));
+    output.object(&json!({
+        "to": mover.address().to_string(),
+        "moved": counts,
+        "version": version,
+        "parts_known": plan.known,
+        "log_files_sent": plan.logs.len() + plan.hints.len(),
+        "logs_left": plan.stale_logs,
+        "objects_deleted": deleted,
+    }));
+    Ok(())
+}
+
+/// Sends a plan's files in their order; what names others goes when all of these are there. The counts are those of parts.
+fn send(args: &PushArgs, plan: &LakePlan, mover: &mut Mover, output: &Output) -> Result<MoveCounts, Failure> {
+    let is_over = |mover: &Mover| {
+        output.is_interrupted() || mover.trouble().is_some_and(|(_, silent)| silent > args.wait.0)
+    };
+    let mut of_parts = None;
+    for files in [&plan.parts, &plan.logs, &plan.version] {
+        let mut source = FolderSource::new(files.clone());
+        let result = move_all(mover, &mut source, &is_over, output);
+        let counts = mover.counts(&source);
+        let why = match result {
+            Ok(()) => None,
+            Err(RemoteError::Interrupted) => {
+                Some(mover.trouble().map_or("interrupted".into(), |(error, _)| error.to_string()))
+            }
+            Err(error) => return Err(failure(error)),
+        };
+        if let Some(left) = left_behind(&counts, why, &args.folder, mover.address()) {
+            output.object(&json!({ "to": mover.address().to_string(), "moved": counts }));
+            return Err(left);
+        }
+        of_parts.get_or_insert(counts);
+    }
+    Ok(of_parts.unwrap_or_default())
+}
