@@ -53,14 +53,15 @@ fn rows_of(table: &LakeTable, group: &SoundParts) -> String {
 /// or else the program as it is.
 pub fn ask(lake: &Lake, statement: &str, explain: bool) -> Result<Answer, EngineError> {
     let preparation = preparation(lake);
+    let (preparation, secret) = (&preparation[..], lake.secret.as_deref());
     let asked =
         if explain { format!("EXPLAIN (ANALYZE, FORMAT JSON) {statement}") } else { statement.into() };
     let answer = match std::env::var_os("BRUNT_DUCKDB") {
-        Some(program) => ask_program(&program, &preparation, &asked)?.ok_or_else(|| {
+        Some(program) => ask_program(&program, preparation, secret, &asked)?.ok_or_else(|| {
             let tried = format!("BRUNT_DUCKDB names {}, which is not there", program.to_string_lossy());
             EngineError::Missing { engine: SqlEngine::Duckdb, tried }
         }),
-        None => ask_any(&preparation, &asked, explain),
+        None => ask_any(preparation, secret, &asked, explain),
     }?;
     if !explain {
         return Ok(answer);
@@ -71,19 +72,24 @@ pub fn ask(lake: &Lake, statement: &str, explain: bool) -> Result<Answer, Engine
     Ok(Answer { plan: Some(read), ..answer })
 }
 
-fn ask_any(preparation: &[String], asked: &str, explain: bool) -> Result<Answer, EngineError> {
+fn ask_any(
+    preparation: &[String],
+    secret: Option<&str>,
+    asked: &str,
+    explain: bool,
+) -> Result<Answer, EngineError> {
     let program = OsString::from(SqlEngine::Duckdb.name());
     let version = run(&program, &["--version"], "")?;
     let version = version.map(|ended| String::from_utf8_lossy(&ended.answer).into_owned());
     if version.as_deref().is_some_and(reads_nanoseconds)
-        && let Some(answer) = ask_program(&program, preparation, asked)?
+        && let Some(answer) = ask_program(&program, preparation, secret, asked)?
     {
         return Ok(answer);
     }
-    match python::ask_duckdb(preparation, asked, explain) {
+    match python::ask_duckdb(preparation, secret, asked, explain) {
         Err(missing @ EngineError::Missing { .. }) => {
             // An older program is better than none.
-            ask_program(&program, preparation, asked)?.ok_or(missing)
+            ask_program(&program, preparation, secret, asked)?.ok_or(missing)
         }
         answer => answer,
     }
@@ -98,9 +104,14 @@ pub fn reads_nanoseconds(version: &str) -> bool {
 fn ask_program(
     program: &OsString,
     preparation: &[String],
+    secret: Option<&str>,
     asked: &str,
 ) -> Result<Option<Answer>, EngineError> {
     let mut script = String::from("SELECT version() AS version;\n");
+    if let Some(secret) = secret {
+        // These answer, too.
+        script += &format!(".output /dev/null\nINSTALL httpfs; LOAD httpfs;\n{secret};\n.output\n");
+    }
     preparation.iter().for_each(|view| script += &format!("{view};\n"));
     script += asked;
     script += "\n;\n";

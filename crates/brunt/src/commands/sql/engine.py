@@ -29,6 +29,21 @@ def bytes_read():
         return int(counters.readline().split()[1])
 
 
+def load_httpfs(connection):
+    """Object stores: the extension of PyPI, where it is installed for this version, or else DuckDB's own way."""
+    import duckdb
+
+    try:
+        import duckdb_extension_httpfs
+
+        folder = os.path.join(os.path.dirname(duckdb_extension_httpfs.__file__), "extensions", "v" + duckdb.__version__)
+        path = os.path.join(folder, "httpfs.duckdb_extension").replace("'", "''")
+        connection.execute(f"LOAD '{path}'")
+    except (ImportError, duckdb.Error):
+        connection.execute("INSTALL httpfs")
+        connection.execute("LOAD httpfs")
+
+
 def ask_duckdb(request):
     try:
         import duckdb
@@ -37,6 +52,9 @@ def ask_duckdb(request):
     connection = duckdb.connect()
     try:
         answer({"version": duckdb.__version__})
+        if request["secret"]:
+            load_httpfs(connection)
+            connection.execute(request["secret"])
         read_before = bytes_read()
         for statement in request["preparation"]:
             connection.execute(statement)

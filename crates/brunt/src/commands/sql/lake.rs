@@ -48,7 +48,7 @@ impl FolderError {
 pub struct LakeTable {
     /// What it is.
     pub table: &'static Table,
-    /// Its parts as absolute paths, together where engines read them in the same way.
+    /// Its parts as absolute paths or as URLs, together where engines read them in the same way.
     pub groups: Vec<SoundParts>,
     /// The sum of their sizes.
     pub bytes: u64,
@@ -107,11 +107,18 @@ pub struct Lake {
     pub tables: Vec<LakeTable>,
     /// What is not as it should be.
     pub notes: Vec<String>,
+    /// By which DuckDB opens an object store, where that is where the parts are.
+    pub secret: Option<String>,
     /// Keeps the parts where they are until the engine has answered.
-    _snapshot: LakeSnapshot,
+    _snapshot: Option<LakeSnapshot>,
 }
 
 impl Lake {
+    /// Without any tables.
+    pub fn nothing() -> Lake {
+        Lake { tables: Vec::new(), notes: Vec::new(), secret: None, _snapshot: None }
+    }
+
     /// The tables of `folder` that `statement` names.
     pub fn open(folder: &Path, statement: &str, is_of_traces: bool) -> Result<Lake, FolderError> {
         let mut damaged = Vec::new();
@@ -128,7 +135,7 @@ impl Lake {
         } else {
             return Err(FolderError::Neither(folder.display().to_string()));
         };
-        let mut lake = Lake { tables: Vec::new(), notes: Vec::new(), _snapshot: snapshot.clone() };
+        let mut lake = Lake { _snapshot: Some(snapshot.clone()), ..Lake::nothing() };
         for table in tables.into_iter().filter(|table| names(statement, table.name)) {
             let SoundTable { groups, damaged: unsound } = sound_parts(&snapshot, table)?;
             damaged.extend(unsound);
@@ -161,7 +168,7 @@ fn has_results(snapshot: &LakeSnapshot) -> Result<bool, LakeError> {
 }
 
 /// Whether a statement has this name in it, wherever: a table too many costs nothing but its footers.
-fn names(statement: &str, name: &str) -> bool {
+pub fn names(statement: &str, name: &str) -> bool {
     let words = statement.split(|c: char| !c.is_alphanumeric() && c != '_');
     words.into_iter().any(|word| word.eq_ignore_ascii_case(name))
 }

@@ -11,11 +11,13 @@ mod duckdb;
 mod engine;
 mod lake;
 mod python;
+mod remote;
 mod rows;
 
 use std::path::PathBuf;
 
 use brunt_capture::trace::questions::{QUESTIONS, TraceQuestion};
+use brunt_remote::RemoteAddress;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Done, Failure, Output};
@@ -25,7 +27,8 @@ use lake::Lake;
 /// Query the tables of a trace or of results with SQL, in DuckDB, Spark or Sail
 #[derive(clap::Args)]
 pub struct Sql {
-    /// Folder of a trace (`brunt capture --out`) or of results (`brunt run`).
+    /// Folder of a trace (`brunt capture --out`) or of results (`brunt run`), or an object store's address, s3://BUCKET/PREFIX
+    /// (DuckDB with its extension httpfs).
     #[arg(required_unless_present = "list")]
     folder: Option<PathBuf>,
 
@@ -59,6 +62,7 @@ impl super::Subcommand for Sql {
         ("brunt sql DIR mix", "operations, errors and latencies of a trace"),
         ("brunt sql DIR 'select flow, count(*) from operations group by flow'", "a question of your own"),
         ("brunt sql DIR files --explain", "how many parts and bytes that reads"),
+        ("brunt sql s3://lake/all mix", "the same of a lake in an object store"),
         ("brunt sql DIR mix --engine spark --at 127.0.0.1:15002", "the same in Spark or Sail"),
     ];
 
@@ -69,7 +73,15 @@ impl super::Subcommand for Sql {
         };
         let named = named(question)?;
         let statement = named.map_or(question.as_str(), |question| question.sql).trim().trim_end_matches(';');
-        let lake = Lake::open(folder, statement, named.is_some()).map_err(|error| error.into_failure())?;
+        let address = folder.to_str().filter(|folder| RemoteAddress::is_remote(folder));
+        let lake = match address {
+            Some(_) if self.engine == SqlEngine::Spark => {
+                return Err(Failure::usage("--engine spark reads folders; a store only DuckDB reads here")
+                    .advise("give the server's own views of s3a:// paths: docs/object-stores.md"));
+            }
+            Some(address) => remote::open(address, statement, named.is_some(), output)?,
+            None => Lake::open(folder, statement, named.is_some()).map_err(|error| error.into_failure())?,
+        };
         for note in &lake.notes {
             output.note(format_args!("{}: {note}", folder.display()));
         }

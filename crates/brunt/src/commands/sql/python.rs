@@ -14,8 +14,14 @@ const REFUSED: i32 = 11;
 const UNREACHABLE: i32 = 12;
 
 /// Asks DuckDB's module.
-pub fn ask_duckdb(preparation: &[String], statement: &str, explain: bool) -> Result<Answer, EngineError> {
-    let request = json!({ "preparation": preparation, "statement": statement, "explain": explain });
+pub fn ask_duckdb(
+    preparation: &[String],
+    secret: Option<&str>,
+    statement: &str,
+    explain: bool,
+) -> Result<Answer, EngineError> {
+    let request =
+        json!({ "preparation": preparation, "secret": secret, "statement": statement, "explain": explain });
     ask(SqlEngine::Duckdb, "there is no program `duckdb` on the PATH, and", &request)
 }
 
