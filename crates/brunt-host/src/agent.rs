@@ -10,7 +10,8 @@ use brunt_core::{Nanos, Span};
 use brunt_load::LoadCommand;
 use brunt_probe::Probes;
 use brunt_result::message::{
-    Assignment, FailureKind, FrameError, FromHost, HostFault, HostRole, Moment, RoleOrder, ToHost,
+    Assignment, FailureKind, FrameError, FromHost, HostFault, HostRole, HostService, Moment, RoleOrder,
+    ToHost,
 };
 
 use crate::session::plain;
@@ -51,6 +52,8 @@ pub enum AgentAction {
     RemoveFault(u32),
     /// Start this role.
     StartRole(u32, Box<HostRole>),
+    /// Admit this service.
+    AdmitService(u32, Box<HostService>),
     /// Tell the role of this number.
     TellRole(u32, RoleOrder),
     /// End the run if it still goes on, and say [`FromHost::Released`] when nothing of it is left.
@@ -153,7 +156,12 @@ impl AgentSession {
             ToHost::PutFault { fault, what } => Some(self.put_fault(fault, what)),
             ToHost::AskBridge => Some(AgentAction::TellBridge),
             ToHost::RemoveFault { fault } => self.remove_fault(fault),
-            ToHost::Role { role, order: RoleOrder::Start(wish) } => Some(self.start_role(role, wish)),
+            ToHost::Role { role, order: RoleOrder::Start(wish) } => {
+                Some(self.begin_role(role, AgentAction::StartRole(role, wish)))
+            }
+            ToHost::Role { role, order: RoleOrder::Admit(service) } => {
+                Some(self.begin_role(role, AgentAction::AdmitService(role, service)))
+            }
             // What comes when the role has gone came too late, which is nobody's fault.
             ToHost::Role { role, order } => {
                 self.roles.contains(&role).then_some(AgentAction::TellRole(role, order))
@@ -187,14 +195,14 @@ impl AgentSession {
         assert!(self.roles.remove(&role), "a role that nobody asked for has gone");
     }
 
-    fn start_role(&mut self, role: u32, wish: Box<HostRole>) -> AgentAction {
+    fn begin_role(&mut self, role: u32, action: AgentAction) -> AgentAction {
         if self.roles.len() >= ROLES_MAX {
             return refuse(&format!("more than {ROLES_MAX} roles at a time"));
         }
         if !self.roles.insert(role) {
             return refuse("two roles of one number");
         }
-        AgentAction::StartRole(role, wish)
+        action
     }
 
     fn put_fault(&mut self, fault: u32, what: HostFault) -> AgentAction {

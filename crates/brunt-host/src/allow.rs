@@ -27,6 +27,8 @@ enum Allowed {
     Fault(&'static str, Option<String>),
     /// Targets and sinks, listening at any address of the host or only at this one.
     Serve(Option<IpAddr>),
+    /// Services: any command.
+    Service,
 }
 
 /// Faults that can be allowed, and what of them stands behind `=`.
@@ -40,10 +42,12 @@ const FAULTS: [(&str, Option<&str>); 6] = [
 ];
 /// What the text of a fault begins with.
 const FAULT: &str = "fault:";
-/// What the text of a service begins with.
+/// What the text of an address at which targets are served begins with.
 const SERVE: &str = "serve:";
+/// The text that allows services.
+const SERVICE: &str = "service:";
 
-/// A fault that this agent does not inject, or an address at which it serves nothing.
+/// A fault that this agent does not inject, an address at which it serves nothing, or that it starts no services.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its agent does not allow {wanted} (what it allows: {allowed}); start it with --allow {wanted}")]
 pub struct FaultNotAllowed {
@@ -112,6 +116,9 @@ impl AllowList {
                         .map_err(|_| AllowError::NoAddress(text.into())),
                 };
             }
+            if text == SERVICE {
+                return Ok(Allowed::Service);
+            }
             let Some(name) = text.strip_suffix(':') else { return Err(AllowError::Relative(text.into())) };
             match known().any(|entry| entry == name) {
                 true => Ok(Allowed::Backend(name.into())),
@@ -160,6 +167,14 @@ impl AllowList {
         self.check_any(is_it, || format!("{SERVE}{address}"))
     }
 
+    /// Whether services may be started: any command, with the rights of the agent's user.
+    ///
+    /// # Errors
+    /// They may not.
+    pub(crate) fn check_services(&self) -> Result<(), FaultNotAllowed> {
+        self.check_any(|allowed| *allowed == Allowed::Service, || SERVICE.to_string())
+    }
+
     /// Whether this file may be used.
     ///
     /// # Errors
@@ -191,7 +206,7 @@ impl AllowList {
         only.iter().any(|allowed| match allowed {
             Allowed::Backend(name) => name == backend,
             Allowed::Path(path) => backend == FILE && leads_into(Path::new(argument), path),
-            Allowed::Fault(..) | Allowed::Serve(_) => false,
+            Allowed::Fault(..) | Allowed::Serve(_) | Allowed::Service => false,
         })
     }
 }
@@ -250,6 +265,7 @@ impl fmt::Display for Allowed {
             Allowed::Fault(name, Some(only)) => write!(f, "{FAULT}{name}={only}"),
             Allowed::Serve(None) => f.write_str(SERVE),
             Allowed::Serve(Some(only)) => write!(f, "{SERVE}{only}"),
+            Allowed::Service => f.write_str(SERVICE),
         }
     }
 }
@@ -330,9 +346,13 @@ mod tests {
             "{said}"
         );
         assert!(list.check("null", "1GiB").is_err(), "a fault opens nothing");
-        let words = ["/srv", "memory:", "fault:kill=tgtd", "serve:", "serve:fe80::1"];
+        let words = ["/srv", "memory:", "fault:kill=tgtd", "serve:", "serve:fe80::1", "service:"];
         assert_eq!(AllowList::only(words, &[]).unwrap().words(), words, "as they were written");
         assert!(AllowList::everything().words().is_empty());
+        assert!(AllowList::everything().check_services().is_ok());
+        assert!(AllowList::only(["service:"], &[]).unwrap().check_services().is_ok());
+        let said = AllowList::only(["serve:", "memory:"], &[]).unwrap().check_services().unwrap_err();
+        assert!(said.to_string().ends_with("start it with --allow service:"), "{said}");
         let said = AllowList::only(["serve:node7"], &[]).unwrap_err().to_string();
         assert!(said.contains("serve:10.0.0.9"), "{said}");
         let said = AllowList::only(["memroy:"], &[]).unwrap_err().to_string();

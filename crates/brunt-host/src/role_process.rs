@@ -1,5 +1,5 @@
-//! The process behind a role (a target or a sink): started, its output read, driven by lines, ended. The experiment has one
-//! for each role that it starts itself, and an agent for each that it starts for a controller.
+//! The process behind a role (a target, a sink, or the keeper of a service): started, its output read, driven by lines,
+//! ended. The experiment has one for each role that it starts itself, and an agent for each that it starts for a controller.
 //!
 //! The rule: neither side ever waits forever for the other: all output is read, and bounded.
 
@@ -8,6 +8,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use brunt_core::{Clock, Nanos};
 use brunt_lab::faults::kill_below;
+use brunt_lab::service::ServiceProgram;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lines::keep_lines;
@@ -26,6 +28,10 @@ pub(crate) const START_TIME: Duration = Duration::from_secs(60);
 pub(crate) const END_TIME: Duration = Duration::from_secs(5);
 /// How often that is looked at.
 const END_LOOK: Duration = Duration::from_millis(5);
+/// How often somebody who waits for its first line looks whether it is wanted still.
+const START_LOOK: Duration = Duration::from_millis(20);
+/// A keeper that loses no time is ready, and ends, this much later than its service at most.
+const KEEPER_TIME: Duration = Duration::from_secs(30);
 /// A longer line of its standard output is no answer.
 const ANSWER_BYTES_MAX: usize = 1 << 16;
 
@@ -44,6 +50,17 @@ impl Default for RoleManner {
     /// It plays the role itself.
     fn default() -> RoleManner {
         RoleManner { keeps: false, start_time: START_TIME, end_time: END_TIME }
+    }
+}
+
+impl RoleManner {
+    /// It keeps this program.
+    pub fn keeping(program: &ServiceProgram) -> RoleManner {
+        RoleManner {
+            keeps: true,
+            start_time: program.ready.within.saturating_add(KEEPER_TIME),
+            end_time: program.stop_within.saturating_add(KEEPER_TIME),
+        }
     }
 }
 
@@ -91,6 +108,8 @@ pub struct RoleDeath {
 pub struct RoleProcess {
     make: MakeRole,
     manner: RoleManner,
+    /// Set when nobody waits for it any more: then it is not started, nor started again.
+    unwanted: Arc<AtomicBool>,
     address: SocketAddr,
     process: Mutex<Process>,
     control: Mutex<ControlLine>,
@@ -126,18 +145,23 @@ impl RoleProcess {
     /// # Errors
     /// It does not start; the text has what it said.
     pub fn start(make: MakeRole) -> Result<RoleProcess, RoleFailure> {
-        RoleProcess::start_in(make, RoleManner::default())
+        RoleProcess::start_in(make, RoleManner::default(), Arc::default())
     }
 
-    /// The same, of one that gets its own times or keeps others.
+    /// The same, of one that gets its own times or keeps others. Once `unwanted` is set, nobody waits for it, now or when it
+    /// is started again.
     ///
     /// # Errors
     /// It does not start; the text has what it said.
-    pub fn start_in(make: MakeRole, manner: RoleManner) -> Result<RoleProcess, RoleFailure> {
+    pub fn start_in(
+        make: MakeRole,
+        manner: RoleManner,
+        unwanted: Arc<AtomicBool>,
+    ) -> Result<RoleProcess, RoleFailure> {
         let lines = Arc::default();
-        let (process, control, address) = launch(&make, manner, 0, &lines)?;
+        let (process, control, address) = launch(&make, manner, 0, &lines, &unwanted)?;
         let (process, control) = (Mutex::new(process), Mutex::new(control));
-        Ok(RoleProcess { make, manner, address, process, control, lines })
+        Ok(RoleProcess { make, manner, unwanted, address, process, control, lines })
     }
 
     /// Where it listens; the same after a restart.
@@ -201,7 +225,8 @@ impl RoleProcess {
     pub fn restart(&self) -> Result<(), RoleFailure> {
         let mut process = self.process();
         process.end();
-        let (next, control, _) = launch(&self.make, self.manner, self.address.port(), &self.lines)?;
+        let (next, control, _) =
+            launch(&self.make, self.manner, self.address.port(), &self.lines, &self.unwanted)?;
         *process = next;
         *lock(&self.control) = control;
         Ok(())
@@ -293,6 +318,7 @@ fn launch(
     manner: RoleManner,
     port: u16,
     lines: &Arc<Mutex<VecDeque<String>>>,
+    unwanted: &AtomicBool,
 ) -> Result<(Process, ControlLine, SocketAddr), RoleFailure> {
     let mut command =
         make(port).map_err(|source| RoleFailure::Os { what: "be placed on its host", source })?;
@@ -326,8 +352,11 @@ fn launch(
         let lines = lock(lines).iter().cloned().collect();
         Err(RoleFailure::Start { what, lines })
     };
-    let line = match first.recv_timeout(start_time) {
+    let line = match first_line(&first, start_time, unwanted) {
         Ok(line) => line,
+        Err(RecvTimeoutError::Timeout) if unwanted.load(Ordering::Relaxed) => {
+            return fail(process, "it was not wanted any more before it listened".to_string());
+        }
         Err(RecvTimeoutError::Timeout) => {
             return fail(process, format!("it did not listen within {start_time:?}"));
         }
@@ -339,6 +368,22 @@ fn launch(
     match line.trim().parse() {
         Ok(address) => Ok((process, ControlLine { orders, answers: first }, address)),
         Err(_) => fail(process, format!("its first line is not an address: '{}'", line.trim())),
+    }
+}
+
+/// The first line that comes within this time, and while it is wanted.
+fn first_line(
+    lines: &Receiver<String>,
+    at_most: Duration,
+    unwanted: &AtomicBool,
+) -> Result<String, RecvTimeoutError> {
+    let begin = Instant::now();
+    loop {
+        match lines.recv_timeout(START_LOOK) {
+            Err(RecvTimeoutError::Timeout)
+                if begin.elapsed() < at_most && !unwanted.load(Ordering::Relaxed) => {}
+            heard => return heard,
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! What an agent may say of the roles that its controller had it start, and when.
 //!
-//! The rule: a role is spoken of from its start to its end, listens where it was asked to, and its texts move no cursor.
+//! The rule: a role is spoken of from its start to its end, listens where it was asked to, writes no more than its log may
+//! have, and its texts move no cursor.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use brunt_result::message::{RoleEnd, RoleNews, RoleOrder};
+use brunt_result::message::{LOG_BYTES_MAX, RoleEnd, RoleNews, RoleOrder};
 use serde_json::Value;
 
 use crate::session::{SessionError, plain, plain_list, plain_proof};
@@ -13,11 +14,22 @@ use crate::session::{SessionError, plain, plain_list, plain_proof};
 /// Longest line of a role that is passed on.
 const LINE_BYTES_MAX: usize = 1 << 16;
 
+/// Longest path of a service's folder: PATH_MAX.
+const FOLDER_BYTES_MAX: usize = 4096;
+
 /// The roles of a host.
 #[derive(Debug, Default)]
 pub(crate) struct RoleRules {
-    /// Where each was asked to listen.
-    roles: BTreeMap<u32, IpAddr>,
+    roles: BTreeMap<u32, AskedRole>,
+}
+
+/// What was asked of a role.
+#[derive(Debug)]
+struct AskedRole {
+    /// Where it listens.
+    address: IpAddr,
+    /// Bytes that its log may still have.
+    log_left: u64,
 }
 
 impl RoleRules {
@@ -26,33 +38,58 @@ impl RoleRules {
     /// # Panics
     /// When one of this number is there already.
     pub fn ask(&mut self, role: u32, order: &RoleOrder) {
-        if let RoleOrder::Start(wish) = order {
-            assert!(self.roles.insert(role, wish.address).is_none(), "each role has its own number");
-        }
+        let asked = match order {
+            RoleOrder::Start(wish) => AskedRole { address: wish.address, log_left: 0 },
+            RoleOrder::Admit(service) => {
+                AskedRole { address: service.address, log_left: service.program.limits.log_bytes }
+            }
+            _ => return,
+        };
+        assert!(self.roles.insert(role, asked).is_none(), "each role has its own number");
     }
 
     /// Takes news of a role.
     ///
     /// # Errors
-    /// Nobody asked for it, or it listens elsewhere.
+    /// Nobody asked for it, it listens elsewhere, or there is more of its log than there may be.
     pub fn take(&mut self, role: u32, news: RoleNews) -> Result<RoleNews, SessionError> {
-        let asked = *self.roles.get(&role).ok_or(SessionError::Unasked("news of a role"))?;
+        let asked = self.roles.get_mut(&role).ok_or(SessionError::Unasked("news of a role"))?;
+        match &news {
+            RoleNews::Listens { address, .. } if address.ip() != asked.address => {
+                return Err(SessionError::Unasked("an address of a role"));
+            }
+            RoleNews::Admitted { folder } if !is_folder(folder) => {
+                return Err(SessionError::Unasked("a folder that is none"));
+            }
+            RoleNews::Log(part) => {
+                let left =
+                    asked.log_left.checked_sub(part.len() as u64).filter(|_| part.len() <= LOG_BYTES_MAX);
+                asked.log_left = left.ok_or(SessionError::Unasked("more of a log than it may have"))?;
+            }
+            _ => {}
+        }
         if news.is_last() {
             self.roles.remove(&role);
         }
         Ok(match news {
-            RoleNews::Listens { address, .. } if address.ip() != asked => {
-                return Err(SessionError::Unasked("an address of a role"));
-            }
             RoleNews::Refused { kind, what } => RoleNews::Refused { kind, what: plain(&what) },
             RoleNews::Said(line) => RoleNews::Said(plain_line(&line)),
             RoleNews::Away(proof) => RoleNews::Away(plain_proof(proof)),
             RoleNews::Back { proof, pid } => RoleNews::Back { proof: plain_proof(proof), pid },
             RoleNews::NotDone { kind, what } => RoleNews::NotDone { kind, what: plain(&what) },
             RoleNews::Died(end) => RoleNews::Died(RoleEnd { lines: plain_list(&end.lines), ..end }),
-            news @ (RoleNews::Listens { .. } | RoleNews::Lives | RoleNews::Stopped) => news,
+            news @ (RoleNews::Listens { .. }
+            | RoleNews::Admitted { .. }
+            | RoleNews::Log(_)
+            | RoleNews::Lives
+            | RoleNews::Stopped) => news,
         })
     }
+}
+
+/// Whether it is put into URLs as it is: an absolute path that moves no cursor.
+fn is_folder(text: &str) -> bool {
+    text.starts_with('/') && text.len() <= FOLDER_BYTES_MAX && !text.contains(char::is_control)
 }
 
 /// A role's line: JSON whose texts may be shown, or nothing.

@@ -46,8 +46,8 @@ pub(crate) struct AgentProber {
     /// What the thread samples.
     watch: Watch,
     host: String,
-    /// Roles by number: their process now.
-    roles: BTreeMap<u32, (u32, Watching)>,
+    /// Roles by number: their process now, and those that are sampled.
+    roles: BTreeMap<u32, (u32, Vec<Watching>)>,
     /// Samples that a slow controller did not read.
     dropped: u64,
     /// As last told.
@@ -70,11 +70,18 @@ impl AgentProber {
         Ok(AgentProber { orders, news, watch, host, roles, dropped: 0, told: 0 })
     }
 
-    /// Has the process of a role sampled from now on, instead of the one that it had before.
-    pub fn watch_role(&mut self, role: u32, name: &str, pid: u32) {
-        if self.roles.get(&role).is_none_or(|(known, _)| *known != pid) {
-            self.roles.insert(role, (pid, self.watch.process(&self.host, name, pid)));
+    /// Has the process of a role sampled from now on, instead of the one that it had before; those that it has below it now,
+    /// if it only `keeps` them.
+    pub fn watch_role(&mut self, role: u32, name: &str, pid: u32, keeps: bool) {
+        if self.roles.get(&role).is_some_and(|(known, _)| *known == pid) {
+            return;
         }
+        let processes = if keeps { brunt_lab::below(pid) } else { vec![pid] };
+        let watch = |(number, pid): (usize, u32)| {
+            self.watch.process(&self.host, &instance_of_role(name, number), pid)
+        };
+        let watching = processes.into_iter().enumerate().map(watch).collect();
+        self.roles.insert(role, (pid, watching));
     }
 
     /// The role has ended.
@@ -118,6 +125,11 @@ impl AgentProber {
         }
         Ok(false)
     }
+}
+
+/// What samples call a process of a role: several have numbers from the second on.
+pub fn instance_of_role(name: &str, number: usize) -> String {
+    if number == 0 { name.to_string() } else { format!("{name} #{}", number + 1) }
 }
 
 /// What the thread works with.

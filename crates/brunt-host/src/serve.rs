@@ -12,7 +12,7 @@ use brunt_block::table::BackendEntry;
 use brunt_core::{Clock, Nanos};
 use brunt_probe::Probes;
 use brunt_result::event::ClockName;
-use brunt_result::message::{FailureKind, FromHost, HostFault, HostRole, Moment, VERSION, WatchReport};
+use brunt_result::message::{FailureKind, FromHost, HostFault, Moment, RoleNews, VERSION, WatchReport};
 
 use crate::agent::{AgentAction, AgentEnd, AgentSession};
 use crate::agent_thread::end_all;
@@ -23,7 +23,7 @@ use crate::bridging::AgentBridge;
 use crate::clock::moved;
 use crate::clock_name;
 use crate::sampling::{AgentClock, AgentProber};
-use crate::serving::{AgentRole, Serving, role_without_thread};
+use crate::serving::{AgentRole, RoleGround, RoleWish, Serving, role_without_thread};
 use crate::session::plain;
 use crate::stream::{MessageStream, StreamError, StreamState};
 use crate::work::{AgentOrder, AgentRun};
@@ -32,6 +32,8 @@ use crate::work::{AgentOrder, AgentRun};
 const LOOK: Duration = Duration::from_millis(50);
 /// How often it looks for news of a run.
 const RUN_LOOK: Duration = Duration::from_millis(10);
+/// With more than this waiting behind everything else, no more of a service's log is added.
+const LOG_BACKLOG_BYTES: usize = 128 << 10;
 
 /// How an agent works.
 #[derive(Clone, Debug)]
@@ -59,7 +61,9 @@ pub fn serve(
     config: &AgentConfig,
     stop: &AtomicBool,
 ) -> Result<AgentEnd, StreamError> {
-    let allow = Arc::new(config.allow.clone());
+    let (allow, folders) = (Arc::new(config.allow.clone()), Arc::default());
+    let (serving, shift_ns) = (config.serving, config.clock_shift_ns);
+    let ground = RoleGround { allow: Arc::clone(&allow), serving, folders, shift_ns };
     let mut work = AgentWork {
         clock: Clock::Monotonic,
         name: clock_name(config.clock_shift_ns),
@@ -74,7 +78,7 @@ pub fn serve(
         bridge: AgentBridge::default(),
         roles: BTreeMap::new(),
         unstarted: Vec::new(),
-        serving: config.serving,
+        ground,
     };
     let mut session = AgentSession::new(config.lease, work.clock.now());
     let now = Moment { clock: work.name.clone(), at: work.shifted(work.clock.now()) };
@@ -136,7 +140,7 @@ struct AgentWork {
     roles: BTreeMap<u32, AgentRole>,
     /// Numbers of those that there was no thread for.
     unstarted: Vec<u32>,
-    serving: Serving,
+    ground: RoleGround,
 }
 
 impl Drop for AgentWork {
@@ -178,7 +182,10 @@ impl AgentWork {
                 self.faults.get(&fault).into_iter().for_each(AgentFault::remove);
                 Ok(())
             }
-            AgentAction::StartRole(role, wish) => self.start_role(role, *wish, stream),
+            AgentAction::StartRole(role, wish) => self.begin_role(role, RoleWish::Serve(wish), stream),
+            AgentAction::AdmitService(role, service) => {
+                self.begin_role(role, RoleWish::Keep(service), stream)
+            }
             AgentAction::TellRole(role, order) => {
                 if let Some(role) = self.roles.get_mut(&role) {
                     role.tell(order);
@@ -259,13 +266,13 @@ impl AgentWork {
         Ok(over)
     }
 
-    fn start_role(
+    fn begin_role(
         &mut self,
         number: u32,
-        wish: HostRole,
+        wish: RoleWish,
         stream: &mut MessageStream,
     ) -> Result<(), StreamError> {
-        match AgentRole::begin(wish, &self.allow, self.serving, self.shift_ns) {
+        match AgentRole::begin(wish, &self.ground) {
             Ok(begun) => {
                 self.roles.insert(number, begun);
                 Ok(())
@@ -281,12 +288,21 @@ impl AgentWork {
     fn pass_on_roles(&mut self, stream: &mut MessageStream) -> Result<Vec<u32>, StreamError> {
         let mut over = std::mem::take(&mut self.unstarted);
         for (number, role) in &mut self.roles {
+            // What a slow controller does not read waits in the service's log.
+            while stream.later_backlog() <= LOG_BACKLOG_BYTES
+                && let Some(part) = role.log_part()
+            {
+                stream.send_later(&FromHost::Role { role: *number, news: RoleNews::Log(part) })?;
+            }
             let (news, is_over) = role.news();
             if let (Some(prober), Some(pid)) = (&mut self.watching, role.pid) {
-                prober.watch_role(*number, &role.name, pid);
+                prober.watch_role(*number, &role.name, pid, role.keeps);
             }
             for news in news {
-                stream.send(&FromHost::Role { role: *number, news })?;
+                let is_last = news.is_last();
+                let message = FromHost::Role { role: *number, news };
+                // Nothing comes behind the last, so it goes behind the log.
+                if is_last { stream.send_later(&message)? } else { stream.send(&message)? }
             }
             if is_over {
                 over.push(*number);
@@ -335,7 +351,8 @@ impl AgentWork {
         match AgentProber::start(probes, host, of) {
             Ok(mut prober) => {
                 for (number, role) in &self.roles {
-                    role.pid.into_iter().for_each(|pid| prober.watch_role(*number, &role.name, pid));
+                    let watch = |pid| prober.watch_role(*number, &role.name, pid, role.keeps);
+                    role.pid.into_iter().for_each(watch);
                 }
                 self.watching = Some(prober);
                 Ok(())
@@ -380,7 +397,7 @@ impl AgentWork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_result::message::{RoleOrder, ToHost};
+    use brunt_result::message::{HostRole, RoleOrder, ToHost};
     use std::sync::atomic::AtomicU32;
     use std::time::Instant;
 

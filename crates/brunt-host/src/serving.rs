@@ -1,8 +1,8 @@
-//! Roles that an agent starts for its controller: targets and sinks, each a process of this program with a thread here that
-//! looks after it.
+//! Roles that an agent starts for its controller: targets, sinks and services ([`crate::keeping`]), each a process of this
+//! program with a thread here that looks after it.
 //!
 //! The rule: a role serves only what is allowed here, at an address that is allowed here, and ends when its controller says
-//! so or the conversation ends, whichever comes first; the kernel ends it with this program.
+//! so or the conversation ends, whichever comes first; with this program the kernel ends it, or its keeper does.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,21 +10,23 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::time::{Duration, Instant};
 
 use brunt_core::{Clock, Nanos};
 use brunt_lab::faults::{Freeze, Kill};
 use brunt_lab::{Fault, FaultError};
 use brunt_result::message::{
-    FailureKind, HostFaultFailure, HostRole, RoleEnd, RoleNews, RoleOrder, RoleOutage,
+    FailureKind, HostFaultFailure, HostRole, HostService, RoleEnd, RoleNews, RoleOrder, RoleOutage,
 };
 
 use crate::agent_thread::AgentThread;
 use crate::allow::{AllowList, FaultNotAllowed};
 use crate::breaking::failure;
 use crate::clock::moved;
-use crate::role_process::{RoleFailure, RoleProcess};
+use crate::keeping::{Admitted, KeepError, ServiceFolders};
+use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
 
 /// How often a role's thread looks for lines that the role says, and whether it lives, soon after an order.
 const LOOK: Duration = Duration::from_millis(10);
@@ -34,6 +36,8 @@ const QUIET_LOOK: Duration = Duration::from_millis(50);
 const BUSY_TIME: Duration = Duration::from_secs(1);
 /// News that the conversation has not sent yet; then the role's thread waits.
 const NEWS_MAX: usize = 64;
+/// Parts of a log that the conversation has not sent yet; then they wait in its file.
+const LOG_PARTS_MAX: usize = 2;
 /// What a role gets its login in: a command line can be read by everybody on its host.
 const LOGIN_VARIABLE: &str = "BRUNT_ROLE_LOGIN";
 
@@ -66,6 +70,25 @@ enum ServeError {
     Failure(#[from] RoleFailure),
 }
 
+/// What a controller wishes for.
+#[derive(Debug)]
+pub(crate) enum RoleWish {
+    /// A target or sink, which is started at once.
+    Serve(Box<HostRole>),
+    /// A service, which is admitted now and started later.
+    Keep(Box<HostService>),
+}
+
+/// What all roles of a conversation have in common.
+#[derive(Clone)]
+pub(crate) struct RoleGround {
+    pub allow: Arc<AllowList>,
+    pub serving: Serving,
+    pub folders: Arc<ServiceFolders>,
+    /// Added to the times of this host's clock.
+    pub shift_ns: i64,
+}
+
 /// A role, from the wish for it until it is gone. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct AgentRole {
@@ -73,45 +96,94 @@ pub(crate) struct AgentRole {
     pub name: String,
     /// Its process, once it has one.
     pub pid: Option<u32>,
+    /// That process only keeps others, who play the role.
+    pub keeps: bool,
     /// When something was asked of it last.
     asked: Instant,
     orders: Sender<RoleOrder>,
     news: Receiver<RoleNews>,
+    log: HeldLog,
+    /// Held back until all of the log was taken.
+    last: Option<RoleNews>,
+    unwanted: Unwanted,
     thread: AgentThread,
 }
 
+/// Says that a role is not wanted any more, also when it is dropped.
+#[derive(Debug, Default)]
+struct Unwanted(Arc<AtomicBool>);
+
+impl Unwanted {
+    fn say(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Unwanted {
+    fn drop(&mut self) {
+        self.say();
+    }
+}
+
+/// Parts of a role's log that came from its thread.
+#[derive(Debug)]
+struct HeldLog {
+    parts: Receiver<Vec<u8>>,
+    next: Option<Vec<u8>>,
+}
+
+impl HeldLog {
+    fn take(&mut self) -> Option<Vec<u8>> {
+        self.next.take().or_else(|| self.parts.try_recv().ok())
+    }
+
+    /// Whether there will be no more.
+    fn is_over(&mut self) -> bool {
+        if self.next.is_some() {
+            return false;
+        }
+        match self.parts.try_recv() {
+            Ok(part) => {
+                self.next = Some(part);
+                false
+            }
+            Err(TryRecvError::Empty) => false,
+            Err(TryRecvError::Disconnected) => true,
+        }
+    }
+}
+
 impl AgentRole {
-    /// Begins to start it; `shift_ns` is added to the times of this host's clock.
+    /// Begins to start it, or to admit it.
     ///
     /// # Errors
     /// There is no thread.
-    pub fn begin(
-        wish: HostRole,
-        allow: &Arc<AllowList>,
-        serving: Serving,
-        shift_ns: i64,
-    ) -> io::Result<AgentRole> {
+    pub fn begin(wish: RoleWish, ground: &RoleGround) -> io::Result<AgentRole> {
         let (orders, told) = channel();
         let (sender, news) = sync_channel(NEWS_MAX);
-        let (allow, name) = (Arc::clone(allow), wish.name.clone());
-        let shifted = move |at: Nanos| moved(at, shift_ns);
-        let work = move || match start(wish, &allow, serving) {
-            Ok(process) => {
-                let process = Arc::new(process);
-                let play = RolePlay { outage: None, process, died: false };
-                // Whoever would hear of it may have gone.
-                let _ = play.play(&told, &|news: RoleNews| sender.send(news.dated(shifted)));
-            }
-            Err(error) => {
-                let kind = match error {
-                    ServeError::NotAllowed(_) => FailureKind::NotAllowed,
-                    _ => FailureKind::Refused,
-                };
-                let _ = sender.send(RoleNews::Refused { kind, what: error.to_string() });
-            }
+        let (log, parts) = sync_channel(LOG_PARTS_MAX);
+        let (name, keeps) = match &wish {
+            RoleWish::Serve(wish) => (wish.name.clone(), false),
+            RoleWish::Keep(service) => (service.name.clone(), true),
+        };
+        let unwanted = Unwanted::default();
+        let (ground, flag) = (ground.clone(), Arc::clone(&unwanted.0));
+        let work = move || {
+            let shifted = move |at: Nanos| moved(at, ground.shift_ns);
+            let tell = |news: RoleNews| sender.send(news.dated(shifted)).map_err(|_| Unheard);
+            // Whoever would hear of it may have gone.
+            let _ = match wish {
+                RoleWish::Serve(wish) => {
+                    drop(log);
+                    serve(*wish, &ground, flag, &told, &tell)
+                }
+                RoleWish::Keep(service) => keep(*service, &ground, flag, log, &told, &tell),
+            };
         };
         let thread = AgentThread::spawn("role", work)?;
-        Ok(AgentRole { name, pid: None, asked: Instant::now(), orders, news, thread })
+        let (pid, asked, last) = (None, Instant::now(), None);
+        let log = HeldLog { parts, next: None };
+        Ok(AgentRole { name, pid, keeps, asked, orders, news, log, last, unwanted, thread })
     }
 
     /// Whether there will be news of it soon.
@@ -127,11 +199,20 @@ impl AgentRole {
     /// Tells its thread. One that has ended hears nothing.
     pub fn tell(&mut self, order: RoleOrder) {
         self.asked = Instant::now();
+        if order == RoleOrder::Stop {
+            // It may not have started yet.
+            self.unwanted.say();
+        }
         let _ = self.orders.send(order);
     }
 
-    /// What there is to know since the last look, and whether that was the last. A thread that ends without a word has
-    /// panicked, which is said in its place.
+    /// The next part of its log, if there is one.
+    pub fn log_part(&mut self) -> Option<Vec<u8>> {
+        self.log.take()
+    }
+
+    /// What there is to know since the last look, and whether that was the last, which is held back until all of its log was
+    /// taken. A thread that ends without a word has panicked, which is said in its place.
     pub fn news(&mut self) -> (Vec<RoleNews>, bool) {
         // Looked at first: what it said last is taken below.
         let is_over = self.thread.is_over();
@@ -141,11 +222,15 @@ impl AgentRole {
                 self.pid = Some(*pid);
             }
         }
-        let last = news.iter().any(RoleNews::is_last);
-        if is_over && !last {
-            news.push(panicked(self.pid.is_some()));
+        self.last = news.pop_if(|one| one.is_last()).or(self.last.take());
+        if is_over && self.last.is_none() {
+            self.last = Some(panicked(self.pid.is_some()));
         }
-        (news, is_over || last)
+        let ends = self.last.is_some() && self.log.is_over();
+        if ends {
+            news.extend(self.last.take());
+        }
+        (news, ends)
     }
 }
 
@@ -163,8 +248,74 @@ pub(crate) fn role_without_thread(error: &io::Error) -> RoleNews {
     RoleNews::Refused { kind: FailureKind::Broken, what }
 }
 
+/// Serves a target or sink until it is stopped.
+fn serve(
+    wish: HostRole,
+    ground: &RoleGround,
+    unwanted: Arc<AtomicBool>,
+    told: &Receiver<RoleOrder>,
+    tell: Tell<'_>,
+) -> Result<(), Unheard> {
+    match start(wish, &ground.allow, ground.serving, unwanted) {
+        Ok(process) => {
+            RolePlay::new(process, false).play(told, tell)?;
+            tell(RoleNews::Stopped)
+        }
+        Err(error) => {
+            let kind = match error {
+                ServeError::NotAllowed(_) => FailureKind::NotAllowed,
+                _ => FailureKind::Refused,
+            };
+            tell(RoleNews::Refused { kind, what: error.to_string() })
+        }
+    }
+}
+
+/// Keeps a service from its admission until it is stopped.
+fn keep(
+    service: HostService,
+    ground: &RoleGround,
+    unwanted: Arc<AtomicBool>,
+    log: SyncSender<Vec<u8>>,
+    told: &Receiver<RoleOrder>,
+    tell: Tell<'_>,
+) -> Result<(), Unheard> {
+    let refused = |error: KeepError| {
+        let kind = match error {
+            KeepError::NotAllowed(_) => FailureKind::NotAllowed,
+            _ => FailureKind::Refused,
+        };
+        RoleNews::Refused { kind, what: error.to_string() }
+    };
+    let admitted = match Admitted::new(service, &ground.allow, &ground.folders, log) {
+        Ok(admitted) => admitted,
+        Err(error) => return tell(refused(error)),
+    };
+    tell(RoleNews::Admitted { folder: admitted.folder().display().to_string() })?;
+    let played = loop {
+        match told.recv() {
+            Ok(RoleOrder::Run(more)) => match admitted.start(more, unwanted) {
+                Ok(process) => {
+                    break RolePlay::new(process, true).play(told, tell).map(|()| RoleNews::Stopped);
+                }
+                Err(error) => break Ok(refused(error)),
+            },
+            Ok(RoleOrder::Stop) => break Ok(RoleNews::Stopped),
+            Ok(_) => {}
+            Err(_) => break Err(Unheard),
+        }
+    };
+    admitted.end();
+    tell(played?)
+}
+
 /// Starts what a controller wishes for, if it is allowed here.
-fn start(wish: HostRole, allow: &AllowList, serving: Serving) -> Result<RoleProcess, ServeError> {
+fn start(
+    wish: HostRole,
+    allow: &AllowList,
+    serving: Serving,
+    unwanted: Arc<AtomicBool>,
+) -> Result<RoleProcess, ServeError> {
     allow.check_serve(wish.address)?;
     let RoleProgram { mut arguments, login_option } = serving(&wish)?;
     for allowed in allow.words() {
@@ -183,11 +334,11 @@ fn start(wish: HostRole, allow: &AllowList, serving: Serving) -> Result<RoleProc
         }
         Ok(command)
     };
-    Ok(RoleProcess::start(Box::new(make))?)
+    Ok(RoleProcess::start_in(Box::new(make), RoleManner::default(), unwanted)?)
 }
 
 /// This program, also where its file is gone: a copy that came by ssh removes itself.
-fn own_program() -> PathBuf {
+pub(crate) fn own_program() -> PathBuf {
     let there = std::env::current_exe().ok().filter(|own| own.exists());
     there.unwrap_or_else(|| "/proc/self/exe".into())
 }
@@ -197,34 +348,51 @@ struct RolePlay {
     /// It was put out of service, and how. Before the process: a frozen one goes on, and then ends.
     outage: Option<(RoleOutage, Box<dyn Fault>)>,
     process: Arc<RoleProcess>,
+    /// It only keeps others, who play the role.
+    keeps: bool,
     /// That was told.
     died: bool,
 }
 
 /// That nobody hears of the role any more.
-type Unheard = std::sync::mpsc::SendError<RoleNews>;
+struct Unheard;
 /// Passes news on.
 type Tell<'a> = &'a dyn Fn(RoleNews) -> Result<(), Unheard>;
 
 impl RolePlay {
-    /// Until it was stopped, or nobody can tell it anything or hear of it any more.
+    fn new(process: RoleProcess, keeps: bool) -> RolePlay {
+        RolePlay { outage: None, process: Arc::new(process), keeps, died: false }
+    }
+
+    /// Until it was stopped.
+    ///
+    /// # Errors
+    /// Nobody can tell it anything or hear of it any more. Then a service is killed: its time to end by itself is for an
+    /// experiment that waits for it.
     fn play(mut self, told: &Receiver<RoleOrder>, tell: Tell<'_>) -> Result<(), Unheard> {
+        let played = self.play_heard(told, tell);
+        self.outage = None;
+        match &played {
+            Ok(()) => self.process.stop(),
+            Err(Unheard) if self.keeps => self.process.kill(),
+            Err(Unheard) => {}
+        }
+        played
+    }
+
+    fn play_heard(&mut self, told: &Receiver<RoleOrder>, tell: Tell<'_>) -> Result<(), Unheard> {
         tell(RoleNews::Listens { address: self.process.address(), pid: self.process.pid() })?;
         let mut asked = Instant::now();
         loop {
             let look = if asked.elapsed() < BUSY_TIME { LOOK } else { QUIET_LOOK };
             match told.recv_timeout(look) {
-                Ok(RoleOrder::Stop) => {
-                    self.outage = None;
-                    self.process.stop();
-                    return tell(RoleNews::Stopped);
-                }
+                Ok(RoleOrder::Stop) => return Ok(()),
                 Ok(order) => {
                     self.obey(order, tell)?;
                     asked = Instant::now();
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Err(Unheard),
             }
             self.look(tell)?;
         }
@@ -241,7 +409,7 @@ impl RolePlay {
             RoleOrder::Break(outage) => return tell(self.break_it(outage)),
             RoleOrder::Mend => return tell(self.mend()),
             // The session lets each role start once, and stops it elsewhere.
-            RoleOrder::Start(_) | RoleOrder::Stop => {}
+            RoleOrder::Start(_) | RoleOrder::Admit(_) | RoleOrder::Run(_) | RoleOrder::Stop => {}
         }
         Ok(())
     }
@@ -269,6 +437,7 @@ impl RolePlay {
         self.outage = None;
         let pid = self.process.pid();
         let mut fault: Box<dyn Fault> = match outage {
+            RoleOutage::Freeze if self.keeps => Box::new(Freeze::all_below(pid)),
             RoleOutage::Freeze => Box::new(Freeze::new(pid)),
             RoleOutage::Kill => {
                 let process = Arc::clone(&self.process);
@@ -276,7 +445,8 @@ impl RolePlay {
                     Ok(()) => Ok(process.pid()),
                     Err(failure) => Err(io::Error::other(failure)),
                 };
-                Box::new(Kill::new(pid, Box::new(restart)))
+                let kill = if self.keeps { Kill::with_all_below } else { Kill::new };
+                Box::new(kill(pid, Box::new(restart)))
             }
         };
         match fault.inject(&Clock::Monotonic) {
@@ -345,7 +515,10 @@ mod tests {
                 std::thread::sleep(END_LOOK);
             }
             let (orders, name) = (channel().0, "disk".to_string());
-            AgentRole { name, pid: None, asked: Instant::now(), orders, news: receiver, thread }
+            let log = HeldLog { parts: sync_channel(1).1, next: None };
+            let (pid, keeps, asked, last) = (None, false, Instant::now(), None);
+            let unwanted = Unwanted::default();
+            AgentRole { name, pid, keeps, asked, orders, news: receiver, log, last, unwanted, thread }
         };
         let check = |said: Vec<RoleNews>, count: usize, words: &str| {
             let (news, over) = role(said).news();
@@ -370,7 +543,10 @@ mod tests {
     #[test]
     fn what_is_not_allowed_is_not_served() {
         let check = |allow: AllowList, address: &str, expected: FailureKind, words: &str| {
-            let mut role = AgentRole::begin(wish(address), &Arc::new(allow), none, 0).unwrap();
+            let folders = Arc::default();
+            let ground = RoleGround { allow: Arc::new(allow), serving: none, folders, shift_ns: 0 };
+            let wish = RoleWish::Serve(Box::new(wish(address)));
+            let mut role = AgentRole::begin(wish, &ground).unwrap();
             let RoleNews::Refused { kind, what } = last(&mut role) else { panic!("{words}") };
             assert!(kind == expected && what.contains(words), "{words}: {kind:?} {what}");
         };

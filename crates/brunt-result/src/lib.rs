@@ -31,6 +31,7 @@ pub mod probe;
 pub mod record;
 pub mod replay;
 pub mod secrets;
+pub mod service;
 pub mod statistics;
 pub mod summary;
 pub mod tables;

@@ -25,11 +25,11 @@ use crate::link::LinkReport;
 use crate::record::{Interval, Outcome, RequestRecord};
 pub use fault::{HostFault, HostFaultFailure, HostProcess, Proof};
 pub use requests::RecordEnd;
-pub use role::{HostRole, RoleEnd, RoleNews, RoleOrder, RoleOutage};
+pub use role::{HostRole, HostService, RoleEnd, RoleNews, RoleOrder, RoleOutage};
 pub use watch::{SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 
 /// Of these messages. Raised when one changes its meaning or a new one has to be understood.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 /// Longest frame. An interval of eight kinds of operation with full histograms is a third of it; what may be longer
 /// (requests, a trace) goes in several.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
@@ -39,6 +39,8 @@ pub const REQUESTS_MAX: usize = 1024;
 pub const PART_BYTES_MAX: usize = 1 << 20;
 /// The same of a journal: as long as [`REQUESTS_MAX`] requests, for the same reason.
 pub const JOURNAL_BYTES_MAX: usize = 32 << 10;
+/// The same of what a service wrote.
+pub const LOG_BYTES_MAX: usize = 32 << 10;
 
 /// A moment on a named clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -469,6 +471,8 @@ mod tests {
     use crate::event::Event;
     use crate::op::OpKind;
     use crate::record::{RequestStatus, Stopped};
+    use crate::service::{KeeperLimits, ReadyWhen, ServiceProgram};
+    use std::time::Duration;
 
     fn clock() -> ClockName {
         ClockName("monotonic of local since 0b4c".into())
@@ -550,7 +554,26 @@ mod tests {
             ToHost::Role { role: 1, order: RoleOrder::Say("{\"do\":\"status\",\"lun\":0}\n".into()) },
             ToHost::Role { role: 1, order: RoleOrder::Break(RoleOutage::Kill) },
             ToHost::Role { role: 1, order: RoleOrder::Stop },
+            ToHost::Role { role: 2, order: RoleOrder::Admit(Box::new(service())) },
+            ToHost::Role { role: 2, order: RoleOrder::Run([("BRUNT_HOST".into(), "a".into())].into()) },
         ]
+    }
+
+    fn service() -> HostService {
+        let within = Duration::from_millis(1500);
+        let ready = ReadyWhen { port: Some(0), line: None, command: Some(vec!["true".into()]), within };
+        let limits = KeeperLimits { memory_bytes: Some(u64::MAX), files: None, log_bytes: 4096 };
+        let program = ServiceProgram {
+            command: vec!["nbdkit".into(), "memory".into()],
+            prepare: None,
+            environment: [("LEVEL".into(), "3".into())].into(),
+            daemon: false,
+            ready,
+            limits,
+            stop_within: within,
+        };
+        let (name, folder) = ("service store".into(), "store".into());
+        HostService { name, folder, address: "10.0.0.9".parse().unwrap(), program, needs_root: true }
     }
 
     fn from_host() -> Vec<FromHost> {
@@ -620,6 +643,8 @@ mod tests {
                     lines: vec!["bye".into()],
                 }),
             },
+            FromHost::Role { role: 2, news: RoleNews::Admitted { folder: "/tmp/brunt-1-0/store".into() } },
+            FromHost::Role { role: 2, news: RoleNews::Log(vec![0, 255, 10]) },
             FromHost::WatchNote("no pressure figures".into()),
             FromHost::Watched(WatchReport { samples: 7, late: 1, cpu_nanos: 9, ..WatchReport::default() }),
         ]
@@ -698,6 +723,8 @@ mod tests {
         encode(&part, &mut bytes).unwrap();
         encode(&requests, &mut bytes).unwrap();
         encode(&FromHost::Journal { worker: 0, bytes: vec![0; JOURNAL_BYTES_MAX] }, &mut bytes).unwrap();
+        let news = RoleNews::Log(vec![255; LOG_BYTES_MAX]);
+        encode(&FromHost::Role { role: 0, news }, &mut bytes).unwrap();
     }
 
     #[test]

@@ -1,26 +1,48 @@
 //! The services of an experiment while it runs: started in their order before targets are opened, and ended in the
-//! opposite order after the last run. Each is a role like those that serve targets.
+//! opposite order after the last run. Each is a role like those that serve targets, on this machine, in its lab, or on
+//! another host.
 //!
-//! The rule: whatever fails, those that were started are ended, and their folder is removed after them.
+//! The rule: whatever fails, those that were started are ended, and their folders are removed after them. None is started
+//! anywhere before all hosts have agreed to start theirs.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brunt_lab::service::{KeeperLimits, KeeperOrder, ReadyWhen};
-use brunt_lab::{FOLDERS_VARIABLE, ServiceFolder, stage};
+use brunt_host::Fleet;
+use brunt_lab::service::{KeeperLimits, KeeperOrder, ReadyWhen, ServiceProgram};
+use brunt_lab::{ServiceFolder, stage};
 
 use crate::experiment::{Experiment, ServiceCommand, ServiceEntry, ServicePlace};
-use crate::host::{Hosts, LaunchError, Launcher, NoHost};
+use crate::host::{HostName, Hosts, LaunchError, NoHost};
 use crate::lab::BuiltLab;
-use crate::role::{self, Role, RoleError};
+use crate::role::{self, AdmittedService, Role, RoleError, ServingHost};
+
+/// Where services may run.
+pub struct ServiceGround<'a> {
+    /// All hosts of the experiment.
+    pub hosts: &'a Hosts,
+    /// Its lab, if it has one.
+    pub lab: Option<&'a BuiltLab>,
+    /// Other machines, which were reached.
+    pub fleet: Option<&'a Arc<Fleet>>,
+    /// For the files of those on this machine and in its lab.
+    pub scratch: ServiceFolder,
+    /// What all of them say goes to files in this folder.
+    pub logs: &'a Path,
+}
 
 /// The services that run. Dropping them ends them.
 pub struct Services {
     /// In the order in which they were started.
     started: Vec<(String, Arc<dyn Role>)>,
+    /// Of those on other machines: their folders there.
+    far_folders: BTreeMap<String, PathBuf>,
+    /// Addresses of hosts that services are told of.
+    addresses: BTreeMap<HostName, IpAddr>,
     scratch: ServiceFolder,
 }
 
@@ -64,7 +86,11 @@ impl ServicesError {
     /// What to look at.
     pub fn advice(&self) -> Option<String> {
         match self {
-            ServicesError::Role { log, .. } => Some(format!("see all that it said in {}", log.display())),
+            // One that was refused has said nothing.
+            ServicesError::Role { log, .. } => {
+                let is_empty = std::fs::metadata(log).map_or(true, |log| log.len() == 0);
+                (!is_empty).then(|| format!("see all that it said in {}", log.display()))
+            }
             ServicesError::Folder { .. } => Some("set TMPDIR to a folder that can be written to".into()),
             ServicesError::NeedsRoot { .. } => {
                 Some("run it as root, in a container with all of root's capabilities".into())
@@ -75,27 +101,31 @@ impl ServicesError {
 }
 
 impl Services {
-    /// Starts those of the experiment, each when those are ready that it waits for; their files go to `scratch`, what
-    /// they say to files in `logs`.
+    /// Starts those of the experiment, each when those are ready that it waits for.
     ///
     /// # Errors
-    /// One does not start; the others are ended. None is started where one needs rights that this process has not.
+    /// One does not start; the others are ended. None is started where one needs rights that it would not have, or a host
+    /// allows no services.
     pub fn start(
         experiment: &Experiment,
-        hosts: &Hosts,
-        lab: Option<&BuiltLab>,
-        scratch: ServiceFolder,
-        logs: &Path,
+        ground: ServiceGround<'_>,
         interrupted: &AtomicBool,
     ) -> Result<Services, ServicesError> {
+        let ServiceGround { hosts, lab, fleet, scratch, logs } = ground;
+        let is_here = |entry: &ServiceEntry| !hosts.is_elsewhere(&experiment.host_of_service(entry));
         let mut entries = experiment.services.iter();
         if let Some((service, _)) =
-            entries.find(|(_, entry)| entry.needs_root && !stage::is_root_of_machine())
+            entries.find(|(_, entry)| entry.needs_root && is_here(entry) && !stage::is_root_of_machine())
         {
             return Err(ServicesError::NeedsRoot { service: service.clone() });
         }
         make(logs)?;
-        let mut services = Services { started: Vec::new(), scratch };
+        let log_of = |name: &str| logs.join(format!("{name}.log"));
+        // Of an earlier attempt with this folder of results.
+        experiment.services.keys().for_each(|name| drop(std::fs::remove_file(log_of(name))));
+        let addresses = addresses(experiment, hosts, lab)?;
+        let mut services = Services { started: Vec::new(), far_folders: BTreeMap::new(), addresses, scratch };
+        let mut admitted = services.admit(experiment, hosts, fleet, &log_of)?;
         let order = experiment.services_in_order();
         for name in order.expect("a file whose services wait for themselves was refused") {
             if interrupted.load(Ordering::Relaxed) {
@@ -103,81 +133,88 @@ impl Services {
             }
             let entry = &experiment.services[name];
             let host = experiment.host_of_service(entry);
-            let launcher = hosts.find(&host)?.launcher(lab)?;
-            let environment = services.environment(name, hosts, lab, launcher.as_ref())?;
-            let log = logs.join(format!("{name}.log"));
-            // Of an earlier attempt with this folder of results.
-            let _ = std::fs::remove_file(&log);
-            let order = services.order(name, entry, environment, &log);
-            make(&order.folder)?;
-            let started = role::keep(&format!("service {name}"), &order, launcher);
+            let (log, environment) = (log_of(name), services.environment(&host, experiment, hosts));
+            let started = match admitted.remove(name) {
+                Some(admitted) => admitted.run(environment),
+                None => {
+                    let launcher = hosts.find(&host)?.launcher(lab)?;
+                    let order = services.order(name, entry, environment, &log);
+                    make(&order.folder)?;
+                    role::keep(&format!("service {name}"), &order, launcher)
+                }
+            };
             let role = started.map_err(|source| ServicesError::Role { log, source })?;
             services.started.push((name.to_string(), role));
         }
         Ok(services)
     }
 
-    /// What is said to the keeper of a service.
+    /// Has other machines make ready to start theirs.
+    fn admit(
+        &mut self,
+        experiment: &Experiment,
+        hosts: &Hosts,
+        fleet: Option<&Arc<Fleet>>,
+        log_of: &dyn Fn(&str) -> PathBuf,
+    ) -> Result<BTreeMap<String, AdmittedService>, ServicesError> {
+        let mut all = BTreeMap::new();
+        for (name, entry) in &experiment.services {
+            let host = experiment.host_of_service(entry);
+            let Some(fleet) = fleet.filter(|_| hosts.is_elsewhere(&host)) else { continue };
+            let address = hosts.find(&host)?.serving_address()?;
+            let at = ServingHost { name: host, address, fleet: Arc::clone(fleet) };
+            let log = log_of(name);
+            let admitted = role::admit_elsewhere(name, program(entry), entry.needs_root, &log, &at);
+            let admitted = admitted.map_err(|source| ServicesError::Role { log, source })?;
+            self.far_folders.insert(name.clone(), admitted.folder().to_path_buf());
+            all.insert(name.clone(), admitted);
+        }
+        Ok(all)
+    }
+
+    /// What is said to the keeper of a service of this machine.
     fn order(
         &self,
         name: &str,
         entry: &ServiceEntry,
-        environment: BTreeMap<String, String>,
+        more: BTreeMap<String, String>,
         log: &Path,
     ) -> KeeperOrder {
-        let ready = &entry.ready;
-        KeeperOrder {
-            command: entry.command.words(),
-            prepare: entry.prepare.as_ref().map(ServiceCommand::words),
-            prepared: self.scratch.path().join(format!(".{name}.prepared")),
-            environment: entry.environment.clone().into_iter().chain(environment).collect(),
-            folder: self.folder(name),
-            private: entry.private.clone(),
-            // The service has another working folder.
-            log: std::path::absolute(log).unwrap_or_else(|_| log.to_path_buf()),
-            daemon: entry.daemon,
-            ready: ReadyWhen {
-                port: ready.port,
-                line: ready.line.clone(),
-                command: ready.command.as_ref().map(ServiceCommand::words),
-                within: entry.within.0,
-            },
-            limits: KeeperLimits {
-                memory_bytes: entry.limits.memory.map(|memory| memory.0),
-                files: entry.limits.files,
-                log_bytes: entry.limits.log.0,
-            },
-            stop_within: entry.stop_within.0,
-        }
+        let mut program = program(entry);
+        program.environment.extend(more);
+        // The service has another working folder.
+        let log = std::path::absolute(log).unwrap_or_else(|_| log.to_path_buf());
+        let order = KeeperOrder::of(program, self.scratch.path(), name, log);
+        KeeperOrder { private: entry.private.clone(), ..order }
     }
 
-    /// What a service finds out from its environment: folders, hosts, and services that are ready.
+    /// What a service on this host finds out from its environment beside its own folder: hosts, the folders of all services,
+    /// each on its host, and services that are ready and that it can reach.
     fn environment(
         &self,
-        name: &str,
+        host: &HostName,
+        experiment: &Experiment,
         hosts: &Hosts,
-        lab: Option<&BuiltLab>,
-        here: &dyn Launcher,
-    ) -> Result<BTreeMap<String, String>, ServicesError> {
-        let text = |path: &Path| path.display().to_string();
-        let mut variables = BTreeMap::from([
-            ("BRUNT_FOLDER".to_string(), text(&self.folder(name))),
-            (FOLDERS_VARIABLE.to_string(), text(self.scratch.path())),
-            ("BRUNT_HOST".to_string(), here.host().to_string()),
-        ]);
-        for (host, _) in hosts.of_lab() {
-            let address = hosts.find(host)?.launcher(lab)?.address();
-            variables.insert(variable("HOST", host.as_str()), address.to_string());
+    ) -> BTreeMap<String, String> {
+        let mut variables = BTreeMap::from([("BRUNT_HOST".to_string(), host.to_string())]);
+        for (name, address) in &self.addresses {
+            variables.insert(variable("HOST", name.as_str()), address.to_string());
         }
-        for (name, role) in &self.started {
+        for name in experiment.services.keys() {
+            variables.insert(variable("FOLDER", name), self.folder(name).display().to_string());
+        }
+        let is_far = hosts.is_elsewhere(host);
+        // What listens on this machine's loopback is not told to others.
+        let reached = self.started.iter().filter(|(_, role)| !is_far || hosts.is_elsewhere(role.host()));
+        for (name, role) in reached {
             variables.insert(variable("SERVICE", name), role.address().to_string());
         }
-        Ok(variables)
+        variables
     }
 
-    /// The folder of a service.
+    /// The folder of a service, on its host.
     fn folder(&self, name: &str) -> PathBuf {
-        self.scratch.path().join(name)
+        self.far_folders.get(name).cloned().unwrap_or_else(|| self.scratch.path().join(name))
     }
 
     /// Their roles by name, for faults.
@@ -209,12 +246,61 @@ impl Drop for Services {
     }
 }
 
+/// A service as its keeper has it, wherever that is.
+fn program(entry: &ServiceEntry) -> ServiceProgram {
+    let ready = &entry.ready;
+    ServiceProgram {
+        command: entry.command.words(),
+        prepare: entry.prepare.as_ref().map(ServiceCommand::words),
+        environment: entry.environment.clone(),
+        daemon: entry.daemon,
+        ready: ReadyWhen {
+            port: ready.port,
+            line: ready.line.clone(),
+            command: ready.command.as_ref().map(ServiceCommand::words),
+            within: entry.within.0,
+        },
+        limits: KeeperLimits {
+            memory_bytes: entry.limits.memory.map(|memory| memory.0),
+            files: entry.limits.files,
+            log_bytes: entry.limits.log.0,
+        },
+        stop_within: entry.stop_within.0,
+    }
+}
+
+/// The addresses of the lab's hosts, and of other machines as far as they have one here.
+///
+/// # Errors
+/// A machine that is to start a service has none.
+fn addresses(
+    experiment: &Experiment,
+    hosts: &Hosts,
+    lab: Option<&BuiltLab>,
+) -> Result<BTreeMap<HostName, IpAddr>, ServicesError> {
+    let mut addresses = BTreeMap::new();
+    for (host, _) in hosts.of_lab() {
+        addresses.insert(host.clone(), hosts.find(host)?.launcher(lab)?.address());
+    }
+    for (host, _) in hosts.places() {
+        let has_services =
+            experiment.services.values().any(|entry| experiment.host_of_service(entry) == host);
+        match hosts.find(&host)?.serving_address() {
+            Ok(address) => drop(addresses.insert(host, address)),
+            Err(error) if has_services => return Err(error.into()),
+            // Its name may be one of ssh's configuration.
+            Err(_) => {}
+        }
+    }
+    Ok(addresses)
+}
+
 fn make(path: &Path) -> Result<(), ServicesError> {
     let made = std::fs::create_dir_all(path);
     made.map_err(|source| ServicesError::Folder { path: path.to_path_buf(), source })
 }
 
-/// `BRUNT_HOST_…` of a host, `BRUNT_SERVICE_…` of a service.
+/// `BRUNT_HOST_…` of a host, `BRUNT_SERVICE_…` and `BRUNT_FOLDER_…` of a service.
 fn variable(kind: &str, name: &str) -> String {
     let word = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' };
     format!("BRUNT_{kind}_{}", name.chars().map(word).collect::<String>())

@@ -7,93 +7,12 @@ mod support;
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{
-    Running, TARGET_NAME, TempDir, eventually, experiment, need, processes_with, run_within, skip, words_of,
-};
-
-/// The lines of an experiment beside its services and targets.
-const LOAD: &str = "name = \"services\"\nrepetitions = 1\n[workloads.read]\nread = 1.0\n";
-const TARGET: &str = "[targets.here]\nurl = \"memory:1MiB\"\n";
-const SHORT: &str = "stop = { time = \"300ms\" }\n";
-
-/// A folder, and the mark of all processes that a test starts.
-struct Marked {
-    folder: TempDir,
-    mark: String,
-}
-
-impl Marked {
-    fn new(what: &str) -> Marked {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let mark = format!("BRUNT_SERVICES_TEST={}-{number}-{what}", std::process::id());
-        Marked { folder: TempDir::new(what), mark }
-    }
-
-    fn command(&self, text: &str) -> std::process::Command {
-        let mut command = experiment(&self.folder, text);
-        let (name, value) = self.mark.split_once('=').unwrap();
-        // Folders of services are made here, and so seen when they are left.
-        fs::create_dir_all(self.temporary()).unwrap();
-        command.env(name, value).env("TMPDIR", self.temporary());
-        command
-    }
-
-    fn temporary(&self) -> PathBuf {
-        self.folder.join("tmp")
-    }
-
-    fn log(&self, service: &str) -> String {
-        fs::read_to_string(self.folder.join("results").join(format!("services/{service}.log"))).unwrap()
-    }
-
-    /// The processes that have the mark.
-    fn processes(&self) -> Vec<String> {
-        self.pids().into_iter().map(|pid| words_of(pid).join(" ")).collect()
-    }
-
-    fn pids(&self) -> Vec<u32> {
-        processes_with(|variable| variable == self.mark.as_bytes())
-    }
-
-    /// Runs it to its end; how it went and what it said. Nothing is left then.
-    fn run(&self, text: &str) -> (bool, Value, String) {
-        let _ = fs::remove_dir_all(self.folder.join("results"));
-        let output = run_within(&mut self.command(text), 60);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(self.processes(), [""; 0], "{said}");
-        assert_eq!(files_in(&self.temporary()), [""; 0], "{said}");
-        (output.status.success(), serde_json::from_slice(&output.stdout).unwrap_or(Value::Null), said)
-    }
-
-    /// It fails, with these words.
-    fn refused(&self, services: &str, words: &[&str]) {
-        let (went_well, _, said) = self.run(&format!("{LOAD}{SHORT}{TARGET}{services}"));
-        assert!(!went_well, "{said}");
-        words.iter().for_each(|word| assert!(said.contains(word), "'{word}' is not in: {said}"));
-    }
-}
-
-fn files_in(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
-}
-
-/// A service that is a target of ours, on a free port, and a target that is opened by its address.
-fn store(lun: &str) -> String {
-    let brunt = env!("CARGO_BIN_EXE_brunt");
-    format!(
-        "[services.store]\nprepare = \"truncate --size 8M disk.img\"\nready = {{ port = 0 }}\n\
-         command = \"exec {brunt} target --name {TARGET_NAME} --lun {lun} --portal $BRUNT_ADDRESS:$BRUNT_PORT\"\n\
-         [targets.disk]\nurl = \"iscsi://{{address:store}}/{TARGET_NAME}/0\"\n"
-    )
-}
+use support::marked::{LOAD, Marked, SHORT, STUBBORN, TARGET, files_in, store};
+use support::{Running, eventually, need, processes_with, run_within, skip};
 
 /// One that waits for another, with its preparation, its environment, and its log beside the results; and the measurement
 /// goes through it.
@@ -251,34 +170,6 @@ fn faults_break_a_service() {
     assert_eq!(summary["points"][0]["runs"][0]["first_error"], Value::Null, "{summary}");
 }
 
-impl Running {
-    /// Starts it, and waits until it measures.
-    fn start(marked: &Marked, text: &str) -> Running {
-        let mut command = marked.command(text);
-        let said = fs::File::create(marked.folder.join("said")).unwrap();
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap();
-        let mut run = Running(child);
-        let summary = marked.folder.join("results/summary.json");
-        eventually("the run begins", 60, || {
-            let said = || fs::read_to_string(marked.folder.join("said")).unwrap_or_default();
-            assert!(run.0.try_wait().unwrap().is_none(), "it ended: {}", said());
-            summary.exists()
-        });
-        run
-    }
-
-    fn send(&mut self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-/// Services that are gone with the experiment: one in the foreground, one that moved to the background, one that ignores
-/// SIGTERM.
-const STUBBORN: &str = "stop = { time = \"1000s\" }\n[services.front]\ncommand = [\"sleep\", \"1000\"]\n\
-     [services.away]\ndaemon = true\ncommand = \"setsid sleep 1000 &\"\n\
-     [services.deaf]\ncommand = \"trap '' TERM; echo x > file; while :; do sleep 1; done\"\n";
-
 /// SIGKILL of the process that runs the experiment takes its services along, wherever they went, and their folder.
 #[test]
 fn a_killed_experiment_leaves_nothing() {
@@ -287,8 +178,7 @@ fn a_killed_experiment_leaves_nothing() {
     assert!(marked.processes().len() >= 6, "{:?}", marked.processes());
     assert_eq!(files_in(&marked.temporary()).len(), 1);
     run.send(Signal::KILL);
-    eventually("all processes end", 30, || marked.processes().is_empty());
-    eventually("the folder is removed", 30, || files_in(&marked.temporary()).is_empty());
+    marked.ends();
 }
 
 /// The same of one that is frozen by a fault just then, and of Ctrl-C.
@@ -299,8 +189,7 @@ fn an_interrupted_experiment_leaves_nothing() {
         let marked = Marked::new("interrupted");
         let mut run = Running::start(&marked, &format!("{LOAD}{}{TARGET}{fault}", STUBBORN));
         run.send(signal);
-        eventually("all processes end", 30, || marked.processes().is_empty());
-        eventually("the folder is removed", 30, || files_in(&marked.temporary()).is_empty());
+        marked.ends();
     }
 }
 
@@ -344,8 +233,7 @@ fn services_on_hosts_of_a_lab() {
     let text = format!("{LOAD}{}{TARGET}{lab}", on_server(STUBBORN));
     let mut run = Running::start(&marked, &text);
     run.send(Signal::KILL);
-    eventually("all processes end", 30, || marked.processes().is_empty());
-    eventually("the folder is removed", 30, || files_in(&marked.temporary()).is_empty());
+    marked.ends();
 }
 
 /// What a service mounts is seen by the workers of its host, whichever process they are threads of, and by nobody else; it is

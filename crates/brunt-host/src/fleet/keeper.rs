@@ -15,7 +15,7 @@ use brunt_load::load::MessageSender;
 use brunt_load::{LoadCommand, LoadError};
 use brunt_result::choice::{PageCache, RingChoice};
 use brunt_result::hosts::{HostFigures, HostLoss};
-use brunt_result::message::{Assignment, HostReady, HostRole, REQUESTS_MAX, RoleOrder};
+use brunt_result::message::{Assignment, HostReady, REQUESTS_MAX, RoleOrder};
 use brunt_result::{Figures, Interval, OpKind, Outcome, Stopped};
 
 use super::FleetError;
@@ -69,8 +69,8 @@ pub(super) enum KeeperOrder {
     Fault(Box<FaultTask>),
     /// Ask what went through the host's bridge.
     AskBridge(BridgeAnswer),
-    /// Start a role, of which is told.
-    StartRole(u32, Box<HostRole>, Arc<HeardRole>),
+    /// Start or admit a role, of which is told.
+    BeginRole(u32, RoleOrder, Arc<HeardRole>),
     /// Ask something of a role.
     Role(u32, RoleOrder),
 }
@@ -308,7 +308,7 @@ impl HeldHost {
             KeeperOrder::Watch(task) => return self.watch(*task),
             KeeperOrder::Fault(task) => return self.fault(*task),
             KeeperOrder::AskBridge(answer) => return self.ask_bridge(answer),
-            KeeperOrder::StartRole(role, wish, heard) => return self.start_role(role, wish, heard),
+            KeeperOrder::BeginRole(role, order, heard) => return self.begin_role(role, order, heard),
             _ => {}
         }
         // The host was lost, or the run is over already.
@@ -362,18 +362,13 @@ impl HeldHost {
         asked.map_err(|source| FleetError::Host { host: self.name.clone(), source })
     }
 
-    fn start_role(
-        &mut self,
-        role: u32,
-        wish: Box<HostRole>,
-        heard: Arc<HeardRole>,
-    ) -> Result<(), FleetError> {
+    fn begin_role(&mut self, role: u32, order: RoleOrder, heard: Arc<HeardRole>) -> Result<(), FleetError> {
         let Some(host) = &mut self.host else {
             heard.lose(&self.lost.clone().unwrap_or_default());
             return Ok(());
         };
-        let started = self.roles.start(role, wish, heard, host);
-        started.map_err(|source| FleetError::Host { host: self.name.clone(), source })
+        let begun = self.roles.begin(role, order, heard, host);
+        begun.map_err(|source| FleetError::Host { host: self.name.clone(), source })
     }
 
     fn watch(&mut self, task: WatchTask) -> Result<(), FleetError> {

@@ -2,30 +2,36 @@
 //! [`FarRole`], with times put on our clock by the thread that holds the host.
 //!
 //! The rule: whoever asked hears how it went, whatever becomes of the host. A host that is lost ends its roles itself: its
-//! agent's lease ends.
+//! agent's lease ends. What came of a service's log until then is kept, and the log says that it ends there.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use brunt_core::Nanos;
 use brunt_result::message::{
-    FailureKind, HostFaultFailure, HostRole, Proof, RoleEnd, RoleNews, RoleOrder, RoleOutage,
+    FailureKind, HostFaultFailure, HostRole, HostService, Proof, RoleEnd, RoleNews, RoleOrder, RoleOutage,
 };
 
 use super::keeper::KeeperOrder;
 use super::{Fleet, Lane};
 use crate::clock::ClockEstimate;
 use crate::remote::{HostError, RemoteHost};
-use crate::role_process::{END_TIME, START_TIME};
+use crate::role_process::RoleManner;
 use crate::session::HostNews;
 
-/// Longer than a host takes for anything that has to be heard of a role: it gives up itself before.
-const ANSWER_MAX: Duration = Duration::from_secs(60).saturating_add(START_TIME);
-/// Longer than a role takes to end.
-const STOP_MAX: Duration = Duration::from_secs(15).saturating_add(END_TIME);
+/// Longer than a host takes for anything that has to be heard of a role, beside the time that it gets to start: it gives up
+/// itself before.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// Longer than a host takes until a role has ended, beside the time that it gets to end.
+const STOP_TIME: Duration = Duration::from_secs(15);
+/// The same of a service, whose log is read to its end and whose folder is removed.
+const STOP_SERVICE_TIME: Duration = Duration::from_secs(90);
 
 /// Lines of a role that nobody has asked for yet.
 const LINES_MAX: usize = 256;
@@ -62,10 +68,18 @@ pub enum FarRoleError {
         end: Box<RoleEnd>,
     },
     /// The host was lost.
-    #[error("{0}; its agent ends the target when its lease runs out")]
+    #[error("{0}; its agent ends it when its lease runs out")]
     Lost(String),
+    /// What it writes cannot be kept here.
+    #[error("cannot write its log {}: {source}", .path.display())]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Arc<io::Error>,
+    },
     /// There is no answer.
-    #[error("host {host}: no answer about the target within {at_most:?}")]
+    #[error("host {host}: no answer about it within {at_most:?}")]
     Slow {
         /// Its name in the experiment.
         host: String,
@@ -74,13 +88,47 @@ pub enum FarRoleError {
     },
 }
 
+/// The file that what a service writes is added to.
+#[derive(Debug)]
+struct KeptLog {
+    path: PathBuf,
+    file: File,
+    /// It could not be written.
+    failed: Option<Arc<io::Error>>,
+}
+
+impl KeptLog {
+    fn open(path: &Path) -> Result<KeptLog, FarRoleError> {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let failed = |source| FarRoleError::Log { path: path.to_path_buf(), source: Arc::new(source) };
+        Ok(KeptLog { path: path.to_path_buf(), file: file.map_err(failed)?, failed: None })
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        if self.failed.is_none() {
+            self.failed = self.file.write_all(bytes).err().map(Arc::new);
+        }
+    }
+
+    fn check(&self) -> Result<(), FarRoleError> {
+        match &self.failed {
+            Some(source) => Err(FarRoleError::Log { path: self.path.clone(), source: Arc::clone(source) }),
+            None => Ok(()),
+        }
+    }
+}
+
 /// What was heard of a role, and not taken yet.
 #[derive(Debug, Default)]
 struct HeardNews {
+    /// Of a service.
+    log: Option<KeptLog>,
     said: VecDeque<String>,
     /// The answer to what was asked last.
     answer: Option<RoleNews>,
     died: Option<RoleEnd>,
+    /// It has ended because that was asked for.
+    stopped: bool,
     /// Nothing more comes of it, also of what is asked from now on.
     refused: Option<RoleNews>,
     /// The host was lost: why.
@@ -108,7 +156,9 @@ impl HeardRole {
                 }
                 news.said.push_back(line);
             }
+            RoleNews::Log(part) => news.log.iter_mut().for_each(|log| log.add(&part)),
             RoleNews::Died(end) => news.died = Some(end),
+            RoleNews::Stopped => news.stopped = true,
             refused @ RoleNews::Refused { .. } => news.refused = Some(refused),
             answer => news.answer = Some(answer),
         }
@@ -116,7 +166,10 @@ impl HeardRole {
     }
 
     pub(super) fn lose(&self, why: &str) {
-        self.lock().lost = Some(why.to_string());
+        let mut news = self.lock();
+        news.lost = Some(why.to_string());
+        let said = format!("\nbrunt: {why}; what the service wrote from then on is missing\n");
+        news.log.iter_mut().for_each(|log| log.add(said.as_bytes()));
         self.changed.notify_all();
     }
 
@@ -144,7 +197,12 @@ pub struct FarRole {
     host: String,
     number: u32,
     address: SocketAddr,
+    /// Of a service: its folder on the host.
+    folder: Option<PathBuf>,
     pid: Mutex<u32>,
+    /// Nobody waits for an answer, or for its end, for longer.
+    answer_max: Duration,
+    stop_max: Duration,
     heard: Arc<HeardRole>,
     /// One question at a time.
     asking: Mutex<()>,
@@ -158,25 +216,98 @@ impl Fleet {
     /// # Errors
     /// It does not serve it, or is lost.
     pub fn start_role(self: &Arc<Fleet>, host: &str, wish: HostRole) -> Result<FarRole, FarRoleError> {
-        let (number, heard) = (self.next_fault(), Arc::<HeardRole>::default());
-        let order = KeeperOrder::StartRole(number, Box::new(wish), Arc::clone(&heard));
-        let told = self.tell(host, Lane::default(), order);
-        told.map_err(|error| FarRoleError::Lost(error.to_string()))?;
-        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        let (fleet, host) = (Arc::clone(self), host.to_string());
-        let (pid, asking, talking) = Default::default();
-        let mut role = FarRole { fleet, host, number, address: nowhere, pid, heard, asking, talking };
-        match role.answer(ANSWER_MAX)? {
-            RoleNews::Listens { address, pid } => {
-                (role.address, role.pid) = (address, Mutex::new(pid));
+        let manner = RoleManner::default();
+        let order = RoleOrder::Start(Box::new(wish));
+        let mut role = self.begin_role(host, order, manner, STOP_TIME, HeardNews::default())?;
+        role.listens()?;
+        Ok(role)
+    }
+
+    /// Has a host make ready to start a service, if it allows it: [`FarRole::run`] starts it. What it writes will be added to
+    /// `log`. The host was reached.
+    ///
+    /// # Errors
+    /// It does not allow it, has no room for it, or is lost; or the log cannot be made.
+    pub fn admit_service(
+        self: &Arc<Fleet>,
+        host: &str,
+        service: HostService,
+        log: &Path,
+    ) -> Result<FarRole, FarRoleError> {
+        let manner = RoleManner::keeping(&service.program);
+        let news = HeardNews { log: Some(KeptLog::open(log)?), ..HeardNews::default() };
+        let order = RoleOrder::Admit(Box::new(service));
+        let mut role = self.begin_role(host, order, manner, STOP_SERVICE_TIME, news)?;
+        match role.answer(ANSWER_TIME)? {
+            RoleNews::Admitted { folder } => {
+                role.folder = Some(folder.into());
                 Ok(role)
             }
             other => Err(role.refused(other)),
         }
     }
+
+    fn begin_role(
+        self: &Arc<Fleet>,
+        host: &str,
+        order: RoleOrder,
+        manner: RoleManner,
+        stop_time: Duration,
+        news: HeardNews,
+    ) -> Result<FarRole, FarRoleError> {
+        let heard = Arc::new(HeardRole { news: Mutex::new(news), changed: Condvar::default() });
+        let number = self.next_fault();
+        let told = KeeperOrder::BeginRole(number, order, Arc::clone(&heard));
+        let told = self.tell(host, Lane::default(), told);
+        told.map_err(|error| FarRoleError::Lost(error.to_string()))?;
+        let (pid, asking, talking) = Default::default();
+        Ok(FarRole {
+            fleet: Arc::clone(self),
+            host: host.to_string(),
+            number,
+            address: SocketAddr::from(([0, 0, 0, 0], 0)),
+            folder: None,
+            pid,
+            answer_max: ANSWER_TIME.saturating_add(manner.start_time),
+            stop_max: stop_time.saturating_add(manner.end_time),
+            heard,
+            asking,
+            talking,
+        })
+    }
 }
 
 impl FarRole {
+    /// Starts a service that was admitted, with these further variables, and waits until it is ready.
+    ///
+    /// # Errors
+    /// It does not start, or the host is lost.
+    pub fn run(&mut self, more: BTreeMap<String, String>) -> Result<(), FarRoleError> {
+        self.tell(RoleOrder::Run(more))?;
+        self.listens()
+    }
+
+    /// Waits until it listens.
+    fn listens(&mut self) -> Result<(), FarRoleError> {
+        match self.answer(self.answer_max)? {
+            RoleNews::Listens { address, pid } => {
+                (self.address, self.pid) = (address, Mutex::new(pid));
+                Ok(())
+            }
+            other => Err(self.refused(other)),
+        }
+    }
+
+    /// Of a service: its folder on the host.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
+    /// Why its host was lost, if it was.
+    pub fn lost(&self) -> Option<String> {
+        self.heard.lock().lost.clone()
+    }
+
     /// Where it listens; the same after a restart.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -187,13 +318,16 @@ impl FarRole {
         *self.pid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it lives, or is away because that was asked for.
+    /// Whether it lives, or is away or has ended because that was asked for.
     ///
     /// # Errors
-    /// It died, or nobody knows because its host is lost.
+    /// It died, nobody knows because its host is lost, or its log cannot be written here.
     pub fn check(&self) -> Result<(), FarRoleError> {
-        match self.ask(RoleOrder::Look, ANSWER_MAX)? {
-            RoleNews::Lives => Ok(()),
+        if self.heard.lock().stopped {
+            return Ok(());
+        }
+        match self.ask(RoleOrder::Look)? {
+            RoleNews::Lives => self.heard.lock().log.as_ref().map_or(Ok(()), KeptLog::check),
             other => Err(self.refused(other)),
         }
     }
@@ -203,7 +337,7 @@ impl FarRole {
     /// # Errors
     /// It does not show, or the host is lost.
     pub fn put_away(&self, outage: RoleOutage) -> Result<Proof, FarRoleError> {
-        match self.ask(RoleOrder::Break(outage), ANSWER_MAX)? {
+        match self.ask(RoleOrder::Break(outage))? {
             RoleNews::Away(proof) => Ok(proof),
             other => Err(self.refused(other)),
         }
@@ -214,7 +348,7 @@ impl FarRole {
     /// # Errors
     /// It was not away, is not back, or the host is lost.
     pub fn put_back(&self) -> Result<Proof, FarRoleError> {
-        match self.ask(RoleOrder::Mend, ANSWER_MAX)? {
+        match self.ask(RoleOrder::Mend)? {
             RoleNews::Back { proof, pid } => {
                 *self.pid.lock().unwrap_or_else(PoisonError::into_inner) = pid;
                 Ok(proof)
@@ -228,12 +362,15 @@ impl FarRole {
     /// # Errors
     /// The host is lost.
     pub fn stop(&self) -> Result<(), FarRoleError> {
-        match self.ask(RoleOrder::Stop, STOP_MAX) {
-            Ok(_) => Ok(()),
-            // It was dead already, and its host forgets it.
-            Err(FarRoleError::Died { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
+        let _one = self.asking();
+        self.tell(RoleOrder::Stop)?;
+        // One that was dead already is over only when all that it wrote has come.
+        let found = self.heard.wait(self.stop_max, |news| match &news.lost {
+            _ if news.stopped || news.refused.is_some() => Some(Ok(())),
+            Some(why) => Some(Err(FarRoleError::Lost(why.clone()))),
+            None => None,
+        });
+        found.unwrap_or_else(|| Err(FarRoleError::Slow { host: self.host.clone(), at_most: self.stop_max }))
     }
 
     /// Others wait for the role until this is dropped.
@@ -271,12 +408,20 @@ impl FarRole {
         told.map_err(|error| FarRoleError::Lost(error.to_string()))
     }
 
-    fn ask(&self, order: RoleOrder, at_most: Duration) -> Result<RoleNews, FarRoleError> {
-        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+    fn asking(&self) -> MutexGuard<'_, ()> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self, order: RoleOrder) -> Result<RoleNews, FarRoleError> {
+        let _one = self.asking();
+        if self.heard.lock().stopped {
+            let (kind, what) = (HostFaultFailure::Refused, "it was stopped".to_string());
+            return Err(FarRoleError::NotDone { host: self.host.clone(), kind, what });
+        }
         // Of a question that was given up.
         self.heard.lock().answer = None;
         self.tell(order)?;
-        self.answer(at_most)
+        self.answer(self.answer_max)
     }
 
     fn answer(&self, at_most: Duration) -> Result<RoleNews, FarRoleError> {
@@ -320,16 +465,16 @@ pub(super) struct HeldRoles {
 }
 
 impl HeldRoles {
-    /// Has the host start one.
-    pub fn start(
+    /// Has the host start or admit one.
+    pub fn begin(
         &mut self,
         role: u32,
-        wish: Box<HostRole>,
+        order: RoleOrder,
         heard: Arc<HeardRole>,
         host: &mut RemoteHost,
     ) -> Result<(), HostError> {
         self.heard.insert(role, heard);
-        host.role(role, RoleOrder::Start(wish))
+        host.role(role, order)
     }
 
     /// Asks something of one that has not ended.
@@ -360,24 +505,53 @@ impl HeldRoles {
 mod tests {
     use super::*;
 
+    /// What came of a log is kept in its order, and it says where it ends because the host was lost.
+    #[test]
+    fn a_log_is_kept_until_its_host_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.log");
+        let log = Some(KeptLog::open(&path).unwrap());
+        let heard =
+            HeardRole { news: Mutex::new(HeardNews { log, ..HeardNews::default() }), ..HeardRole::default() };
+        heard.take(RoleNews::Log(b"one\ntw".to_vec()));
+        heard.take(RoleNews::Log(b"o\n".to_vec()));
+        heard.lose("host far: gone");
+        let expected = "one\ntwo\n\nbrunt: host far: gone; what the service wrote from then on is missing\n";
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+        assert!(heard.lock().log.as_ref().unwrap().check().is_ok());
+    }
+
     /// An agent may refuse a role that has served for a while; whoever asks of it from then on hears so at once.
     #[test]
     fn a_role_that_was_refused_stays_refused() {
         let fleet = Arc::new(Fleet::new("brunt test".into(), BTreeMap::new(), false, Duration::from_secs(1)));
         let (host, heard) = ("far".to_string(), Arc::<HeardRole>::default());
         let address = SocketAddr::from(([127, 0, 0, 1], 9));
-        let (pid, asking, talking) = Default::default();
-        let role = FarRole { fleet, host, number: 1, address, pid, heard, asking, talking };
+        let (pid, asking, talking, folder) = Default::default();
+        let (number, answer_max, stop_max) = (1, ANSWER_TIME, STOP_TIME);
+        let role = FarRole {
+            fleet,
+            host,
+            number,
+            address,
+            folder,
+            pid,
+            answer_max,
+            stop_max,
+            heard,
+            asking,
+            talking,
+        };
         role.heard.take(RoleNews::Listens { address, pid: 7 });
-        assert!(matches!(role.answer(ANSWER_MAX), Ok(RoleNews::Listens { .. })));
+        assert!(matches!(role.answer(answer_max), Ok(RoleNews::Listens { .. })));
         let (kind, what) = (FailureKind::Broken, "its thread panicked".to_string());
         role.heard.take(RoleNews::Refused { kind, what });
         for _ in 0..2 {
             // Asking clears what answered an earlier question.
             role.heard.lock().answer = None;
-            let said = role.answer(ANSWER_MAX).map(|answer| role.refused(answer).to_string());
+            let said = role.answer(answer_max).map(|answer| role.refused(answer).to_string());
             assert_eq!(said.unwrap(), "host far: its thread panicked");
-            assert_eq!(role.hear(ANSWER_MAX), Err(RecvTimeoutError::Disconnected));
+            assert_eq!(role.hear(answer_max), Err(RecvTimeoutError::Disconnected));
         }
     }
 }

@@ -105,7 +105,7 @@ fn free_address(order: &KeeperOrder) -> Result<SocketAddr, ServiceError> {
     let mut arguments = env::args().skip_while(|argument| argument != "--portal").skip(1);
     let portal = arguments.next().and_then(|text| text.parse::<SocketAddr>().ok());
     let mut address = portal.ok_or_else(|| os("find its address", io::ErrorKind::InvalidInput.into()))?;
-    match order.ready.port {
+    match order.program.ready.port {
         None => {
             address.set_port(0);
             return Ok(address);
@@ -146,12 +146,12 @@ impl Keeper {
         set_child_subreaper(Some(getpid())).map_err(|error| os("adopt processes", error.into()))?;
         let (sender, events) = channel();
         listen(&sender).map_err(|error| os("listen to signals", error))?;
-        if let Some(files) = order.limits.files {
+        if let Some(files) = order.program.limits.files {
             allow_files(files).map_err(|error| os(&format!("set limits.files to {files}"), error))?;
         }
         let address = free_address(&order)?;
-        let log = Log::open(&order.log, order.limits.log_bytes, sender)?;
-        let lacking = Lacking::new(&order.ready, address, order.daemon);
+        let log = Log::open(&order.log, order.program.limits.log_bytes, sender)?;
+        let lacking = Lacking::new(&order.program.ready, address, order.program.daemon);
         Ok(Keeper {
             order,
             address,
@@ -172,7 +172,7 @@ impl Keeper {
     fn play(&mut self) -> Result<(), ServiceError> {
         let begin = Instant::now();
         mount_all(&self.order)?;
-        if let Some(prepare) = self.order.prepare.clone().filter(|_| !self.order.prepared.exists()) {
+        if let Some(prepare) = self.order.program.prepare.clone().filter(|_| !self.order.prepared.exists()) {
             self.command = Some(self.start(&prepare, true)?);
             while self.command_ended.is_none() {
                 if self.step(LOOK)? {
@@ -189,10 +189,10 @@ impl Keeper {
             let done = std::fs::write(&self.order.prepared, "");
             done.map_err(|error| os("note that it is prepared", error))?;
         }
-        if let Some(words) = &self.order.ready.line {
+        if let Some(words) = &self.order.program.ready.line {
             self.log.wait_for(words);
         }
-        let command = self.order.command.clone();
+        let command = self.order.program.command.clone();
         self.command = Some(self.start(&command, true)?);
         loop {
             if self.step(LOOK)? {
@@ -203,7 +203,7 @@ impl Keeper {
                 break;
             }
             if self.lacking.attempt_is_due() {
-                let command = self.order.ready.command.clone().unwrap_or_default();
+                let command = self.order.program.ready.command.clone().unwrap_or_default();
                 self.attempt = Some(self.start(&command, false)?);
             }
             let lacking = self.lacking.said();
@@ -218,7 +218,7 @@ impl Keeper {
     }
 
     fn in_time(&self, begin: Instant, lacking: &str) -> Result<(), ServiceError> {
-        let within = self.order.ready.within;
+        let within = self.order.program.ready.within;
         match begin.elapsed() > within {
             true => Err(ServiceError::NotReady { within, lacking: lacking.to_string() }),
             false => Ok(()),
@@ -234,7 +234,7 @@ impl Keeper {
         let mut starting = Command::new(program);
         starting
             .args(arguments)
-            .envs(&self.order.environment)
+            .envs(&self.order.program.environment)
             .env(ADDRESS_VARIABLE, self.address.ip().to_string())
             .env_remove(KEEPER_VARIABLE)
             .current_dir(&self.order.folder)
@@ -265,7 +265,7 @@ impl Keeper {
     /// Waits a while for what happens; whether the service is to end.
     fn step(&mut self, time: Duration) -> Result<bool, ServiceError> {
         match self.events.recv_timeout(time) {
-            Ok(Event::Asked) => self.ends = Some(self.order.stop_within),
+            Ok(Event::Asked) => self.ends = Some(self.order.program.stop_within),
             // Nobody waits any more.
             Ok(Event::Alone) | Err(RecvTimeoutError::Disconnected) => self.ends = Some(Duration::ZERO),
             Ok(Event::Line) => self.lacking.line_seen(),
@@ -273,7 +273,7 @@ impl Keeper {
             Err(RecvTimeoutError::Timeout) => {}
         }
         self.reap()?;
-        if let Some(max) = self.order.limits.memory_bytes
+        if let Some(max) = self.order.program.limits.memory_bytes
             && self.memory_seen.elapsed() >= MEMORY_LOOK
         {
             self.memory_seen = Instant::now();
@@ -312,7 +312,7 @@ impl Keeper {
     fn is_alive(&mut self) -> Result<(), ServiceError> {
         let Some(status) = self.command_ended else { return Ok(()) };
         let went_well = status.exit_status() == Some(0);
-        if went_well && self.order.daemon {
+        if went_well && self.order.program.daemon {
             self.lacking.returned();
             return if self.childless { Err(ServiceError::AllEnded) } else { Ok(()) };
         }

@@ -14,73 +14,52 @@ mod log;
 mod private;
 mod ready;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
+pub use brunt_result::service::{KeeperLimits, ReadyWhen, ServiceProgram};
 use serde::{Deserialize, Serialize};
 
+use crate::scratch::FOLDERS_VARIABLE;
 pub(crate) use keeper::serve_if_asked;
 
 /// The variable that tells a process that it is a keeper, and with [`KeeperOrder::to_text`] of what.
 pub const KEEPER_VARIABLE: &str = "BRUNT_KEEPER";
+/// The variable of a service with its working folder.
+const FOLDER_VARIABLE: &str = "BRUNT_FOLDER";
 /// Variables of a service that its keeper sets: where it is reached, and the port of [`ReadyWhen::port`].
 pub const ADDRESS_VARIABLE: &str = "BRUNT_ADDRESS";
 /// See [`ADDRESS_VARIABLE`].
 pub const PORT_VARIABLE: &str = "BRUNT_PORT";
 
-/// What a keeper keeps.
+/// What a keeper keeps, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeeperOrder {
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// What has to be done once before, and has to succeed.
-    pub prepare: Option<Vec<String>>,
-    /// This file says that it was done.
+    /// The program. It is started with [`FOLDER_VARIABLE`] and [`FOLDERS_VARIABLE`], whatever its environment says of them.
+    pub program: ServiceProgram,
+    /// This file says that what has to be done once before was done.
     pub prepared: PathBuf,
-    /// Added to the environment of this program.
-    pub environment: BTreeMap<String, String>,
     /// Working folder.
     pub folder: PathBuf,
     /// Folders of its host in whose place it has its own; of hosts of a lab only.
     pub private: Vec<PathBuf>,
     /// What it says is added to this file.
     pub log: PathBuf,
-    /// Whether the command ends with status 0 while the processes that it started go on.
-    pub daemon: bool,
-    /// When it is ready.
-    pub ready: ReadyWhen,
-    /// What it may use.
-    pub limits: KeeperLimits,
-    /// How long it gets to end by itself when it is asked to.
-    pub stop_within: Duration,
-}
-
-/// When a service is ready: when all of these are so.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReadyWhen {
-    /// Something listens on this TCP port; 0: on a free one that the keeper chooses.
-    pub port: Option<u16>,
-    /// It said a line with this in it.
-    pub line: Option<String>,
-    /// This command ends with status 0; it is started until it does.
-    pub command: Option<Vec<String>>,
-    /// Within this time from the start, the preparation included.
-    pub within: Duration,
-}
-
-/// What a service may use. It is ended when it uses more.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeeperLimits {
-    /// Resident memory of all its processes.
-    pub memory_bytes: Option<u64>,
-    /// Open files of each process, which the kernel refuses to exceed.
-    pub files: Option<u64>,
-    /// Length of its log.
-    pub log_bytes: u64,
 }
 
 impl KeeperOrder {
+    /// Of a service whose folder has this name in the folder of all services of its machine.
+    pub fn of(program: ServiceProgram, folders: &Path, name: &str, log: PathBuf) -> KeeperOrder {
+        let folder = folders.join(name);
+        let text = |path: &Path| path.display().to_string();
+        let own = [(FOLDER_VARIABLE, text(&folder)), (FOLDERS_VARIABLE, text(folders))];
+        let own = own.map(|(name, value)| (name.to_string(), value));
+        let environment = program.environment.into_iter().chain(own).collect();
+        // No service has a folder of this name: none begins with a dot.
+        let prepared = folders.join(format!(".{name}.prepared"));
+        let program = ServiceProgram { environment, ..program };
+        KeeperOrder { program, prepared, folder, private: Vec::new(), log }
+    }
+
     /// As a keeper reads it in [`KEEPER_VARIABLE`].
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).expect("texts, numbers and tables of them are JSON")

@@ -1,6 +1,13 @@
-//! Roles on a host: targets and sinks that its agent starts for a controller, drives for it, and ends.
+//! Roles on a host: targets, sinks and services that its agent starts for a controller, drives for it, and ends.
 //!
-//! The rule: a role has one number from its start to its end; whatever ends the conversation ends the role.
+//! A target or sink is started at once ([`RoleOrder::Start`]). A service is admitted first ([`RoleOrder::Admit`]), so that
+//! nothing of an experiment is started anywhere if one host refuses its part, and started when those are ready that it
+//! waits for ([`RoleOrder::Run`]). What it says comes in parts ([`RoleNews::Log`]).
+//!
+//! The rule: a role has one number from its start to its end; whatever ends the conversation ends the role. All parts of
+//! its log come before its last news.
+
+use std::collections::BTreeMap;
 
 // Addresses are plain data, which `core` has without sockets.
 use core::net::{IpAddr, SocketAddr};
@@ -9,6 +16,7 @@ use brunt_core::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::{FailureKind, HostFaultFailure, Proof, Secret};
+use crate::service::ServiceProgram;
 
 /// What a host is to serve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +32,22 @@ pub struct HostRole {
     pub congestion: Option<String>,
     /// `USER:SECRET`: who may log in. `None` where there is no login.
     pub login: Option<Secret>,
+}
+
+/// A service that a host is to start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostService {
+    /// What the controller calls it, for messages and samples.
+    pub name: String,
+    /// The name of its folder, in the folder that the services of a conversation have on the host.
+    pub folder: String,
+    /// The address of the host at which it listens.
+    pub address: IpAddr,
+    /// What is kept.
+    pub program: ServiceProgram,
+    /// It needs root's rights over the host.
+    pub needs_root: bool,
 }
 
 /// How a role is put out of service.
@@ -42,6 +66,11 @@ pub enum RoleOutage {
 pub enum RoleOrder {
     /// Start it; answered by [`RoleNews::Listens`] or [`RoleNews::Refused`].
     Start(Box<HostRole>),
+    /// Make ready to start this service, if it is allowed; answered by [`RoleNews::Admitted`] or [`RoleNews::Refused`].
+    Admit(Box<HostService>),
+    /// Start the service that was admitted, with these further variables in its environment; answered by
+    /// [`RoleNews::Listens`] when it is ready, or [`RoleNews::Refused`].
+    Run(BTreeMap<String, String>),
     /// A line for its standard input; what it answers comes as [`RoleNews::Said`].
     Say(String),
     /// Does it live? Answered by [`RoleNews::Lives`] or [`RoleNews::Died`].
@@ -72,11 +101,16 @@ pub struct RoleEnd {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RoleNews {
+    /// The service may be started.
+    Admitted {
+        /// Its folder on the host.
+        folder: String,
+    },
     /// It serves.
     Listens {
         /// Where.
         address: SocketAddr,
-        /// Its process on its host.
+        /// Its process on its host: of a service that of its keeper.
         pid: u32,
     },
     /// It was not started; nothing more comes of it.
@@ -88,6 +122,10 @@ pub enum RoleNews {
     },
     /// A line of its standard output.
     Said(String),
+    /// What a service wrote since the last part, [`LOG_BYTES_MAX`] at most.
+    ///
+    /// [`LOG_BYTES_MAX`]: super::LOG_BYTES_MAX
+    Log(#[serde(with = "super::hex")] Vec<u8>),
     /// It lives, or is away because that was asked for.
     Lives,
     /// It is out of service, as seen there.

@@ -89,7 +89,7 @@ impl Experiment {
     }
 
     /// Whether runs go on without hosts that are lost.
-    pub(crate) fn goes_on_without_hosts(&self) -> bool {
+    pub fn goes_on_without_hosts(&self) -> bool {
         self.on_host_failure == Some(OnHostFailure::Continue)
     }
 
@@ -323,12 +323,15 @@ impl Experiment {
             // Its hosts reach what is served in it, and its faults are on their way or at its targets.
             return Ok(());
         }
-        let far = self.served_elsewhere();
+        let (far, services) = (self.served_elsewhere(), self.services_elsewhere());
         let is_far = |target: &str| far.iter().any(|(name, _)| name == target);
         let is_here = |fault: &FaultEntry| {
             let target = &fault.common.target;
             let is_met = target.is_empty() || is_on(target);
-            is_met && fault.common.host.is_none() && !is_far(target)
+            let service = fault.kind.as_kind().service();
+            let is_far_service =
+                service.is_some_and(|service| services.iter().any(|(name, _)| name == service));
+            is_met && fault.common.host.is_none() && !is_far(target) && !is_far_service
         };
         if let Some(index) = self.fault.iter().position(is_here) {
             let place = index.to_string();
@@ -337,16 +340,14 @@ impl Experiment {
                 "a fault without a host is injected here, where no worker runs",
             );
         }
-        let served = |(target, entry): &(&String, &Target)| {
-            let is_here = (entry.serve.is_some() && !is_far(target)) || entry.is_of_service();
-            is_here && is_on(target)
-        };
+        // What services serve is looked at with them.
+        let served =
+            |(target, entry): &(&String, &Target)| entry.serve.is_some() && !is_far(target) && is_on(target);
         if let Some((target, _)) = self.targets.iter().find(served) {
             let what =
                 format!("target {target} is served on this machine's loopback, which no other host reaches");
             let help = "write host = a host of [hosts], or start 'brunt target --portal ADDRESS:PORT' and write its url";
-            let key = if self.targets[target].serve.is_some() { "serve" } else { "url" };
-            return Err(source.mistake(&["targets", target, key], what, Some(help.to_string())));
+            return Err(source.mistake(&["targets", target, "serve"], what, Some(help.to_string())));
         }
         Ok(())
     }

@@ -158,6 +158,7 @@ impl Experiment {
         hosts.extend(faults);
         hosts.extend(self.bridges().into_iter().map(|bridge| bridge.name.to_string()));
         hosts.extend(self.served_elsewhere().into_iter().map(|(_, host)| host.to_string()));
+        hosts.extend(self.services_elsewhere().into_iter().map(|(_, host)| host.to_string()));
         hosts.sort();
         hosts.dedup();
         hosts

@@ -19,6 +19,7 @@ mod own_targets;
 mod plan;
 mod precision;
 mod replays;
+mod service_hosts;
 mod services;
 mod summary;
 mod target;
@@ -252,6 +253,7 @@ impl Experiment {
         let hosts = self.check_hosts(source)?;
         self.check_elsewhere(source, &hosts)?;
         self.check_services(source, &hosts)?;
+        self.check_service_hosts(source, &hosts)?;
         self.check_faults(source)?;
         self.check_clients(source)?;
         self.check_sweep(source)?;

@@ -52,7 +52,7 @@ pub struct ServiceEntry {
     /// What to run: a program and its arguments as a list, or a line for `/bin/sh -c`. It stays in the foreground, unless
     /// `daemon` says otherwise.
     pub command: ServiceCommand,
-    /// Host of the lab on which it runs; without a lab: this machine.
+    /// Host on which it runs: one of the lab or, without a lab, another machine of `[hosts]`; default: this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
     /// Services that have to be ready before this one is started.
@@ -214,7 +214,7 @@ impl<'a> ServicePlace<'a> {
         out + url
     }
 
-    fn service(self) -> &'a str {
+    pub(super) fn service(self) -> &'a str {
         match self {
             ServicePlace::Address(name) | ServicePlace::Folder(name) => name,
         }
@@ -348,18 +348,17 @@ impl Experiment {
         };
         match hosts.find(host) {
             Err(error) if self.lab.is_none() => {
-                Some((error.to_string(), "omit host, or add [lab] with hosts and links".into()))
+                let help = format!(
+                    "omit host, or add [hosts.{host}] with ssh = \"user@host\" or agent = \"host:port\""
+                );
+                Some((error.to_string(), help))
             }
             Err(error) => Some((error.to_string(), one_of())),
             Ok(_) if names.contains(&host.as_str()) => None,
             Ok(_) if self.lab.is_some() => {
                 Some((format!("{host} is not a host of the lab, so nothing reaches it there"), one_of()))
             }
-            Ok(_) if *host == HostName::local() => None,
-            Ok(_) => Some((
-                format!("{host} is another machine; services start on this one or on hosts of a lab"),
-                format!("start it on {host} yourself, and write its address in the target's url"),
-            )),
+            Ok(_) => None,
         }
     }
 
@@ -368,10 +367,7 @@ impl Experiment {
         if self.lab.is_none() {
             let first = service.private.first()?;
             return Some((
-                format!(
-                    "{} cannot be private without a lab: the whole machine would see it",
-                    first.display()
-                ),
+                format!("{} cannot be private without a lab: its whole host would see it", first.display()),
                 "add [lab] with hosts and links, or omit private".into(),
             ));
         }
@@ -559,8 +555,6 @@ for = "1s"
         check("port = 0,", "prot = 0,", "ready", "did you mean port?");
         check("after = [\"back\"]", "after = [\"back\"]\nhost = \"far\"", "host", "unknown host 'far'");
         check("after = [\"back\"]", "after = [\"back\"]\nwithin = \"2h\"", "within", "1ns to 3600s");
-        let far = "host = \"far\"\nenvironment = { LEVEL = \"3\" }\n[hosts.far]\nssh = \"far\"";
-        check("environment = { LEVEL = \"3\" }", far, "host", "another machine");
         let lab = "[lab]\nhosts = [\"a\"]\n[services.back]";
         check("[services.back]", lab, "[services.back]", "host = one of a");
         let private = |paths: &str, said: &str| {

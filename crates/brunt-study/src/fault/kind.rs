@@ -83,6 +83,11 @@ pub trait Kind: Any + Debug + Send + Sync {
     /// Purpose of the experiment.
     fn about(&self) -> About;
 
+    /// The service whose processes it is about, if it is about one.
+    fn service(&self) -> Option<&str> {
+        None
+    }
+
     /// What it does, in a word or two.
     fn what(&self) -> String;
 

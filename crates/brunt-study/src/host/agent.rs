@@ -38,8 +38,9 @@ pub struct AgentHost {
     /// they come; pcapng with both interfaces if its name ends in `.pcapng`, otherwise pcap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<String>,
-    /// With `ssh` or `agent`: name or IP address at which targets of this host (`serve`) listen, and workers reach them;
-    /// default: the host part of `agent` or `ssh`. An address on another network keeps control traffic off the measured one.
+    /// With `ssh` or `agent`: name or IP address at which targets (`serve`) and services of this host listen, and other hosts
+    /// reach them; default: the host part of `agent` or `ssh`. An address on another network keeps control traffic off the
+    /// measured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }

@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use brunt_core::Clock;
 use brunt_host::{RoleFailure, RoleManner, RoleProcess};
@@ -21,9 +20,6 @@ use super::answer::answer;
 use super::{Role, RoleError};
 use crate::control::{self, Absence, Controls, ProcessState, Reply};
 use crate::host::{HostName, Launcher};
-
-/// A keeper that loses no time is ready, and ends, this much later than its service at most.
-const KEEPER_TIME: Duration = Duration::from_secs(30);
 
 /// A process that plays a role. Dropping it ends it. Shared between the experiment and its faults.
 pub(super) struct ProcessRole {
@@ -64,11 +60,7 @@ impl ProcessRole {
         order: &KeeperOrder,
         launcher: Arc<dyn Launcher>,
     ) -> Result<ProcessRole, RoleError> {
-        let manner = RoleManner {
-            keeps: true,
-            start_time: order.ready.within.saturating_add(KEEPER_TIME),
-            end_time: order.stop_within.saturating_add(KEEPER_TIME),
-        };
+        let manner = RoleManner::keeping(&order.program);
         ProcessRole::start_with(name, Vec::new(), Some(order.to_text()), manner, false, launcher)
     }
 
@@ -89,7 +81,7 @@ impl ProcessRole {
             starter.place(&mut command)?;
             Ok(command)
         };
-        let process = RoleProcess::start_in(Box::new(make), manner);
+        let process = RoleProcess::start_in(Box::new(make), manner, Arc::default());
         let process = process.map_err(|failure| RoleError::of(name, failure))?;
         let (name, keeps) = (name.to_string(), manner.keeps);
         let (state, pinned) = Default::default();

@@ -1,18 +1,23 @@
 //! A role on another host, started and looked after by the agent there: to the experiment, its hooks and its faults a role
 //! like any other.
 //!
+//! A service is admitted first, by all hosts that are to have some, and started when those are ready that it waits for.
+//!
 //! The rule: nothing is known of it but what its agent says, and a role whose host is lost is lost too.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brunt_core::Clock;
 use brunt_host::{FarRole, FarRoleError, Fleet, RoleDeath};
 use brunt_lab::{Fault, FaultError, Proof};
-use brunt_result::message::{HostFaultFailure, HostRole, RoleEnd, RoleOutage, Secret};
+use brunt_result::message::{HostFaultFailure, HostRole, HostService, RoleEnd, RoleOutage, Secret};
+use brunt_result::service::ServiceProgram;
 
 use super::answer::answer;
 use super::login::RoleLogin;
@@ -37,6 +42,8 @@ struct RoleElsewhere {
     host: HostName,
     takes_commands: bool,
     login: Option<RoleLogin>,
+    /// It is a service: one of several, perhaps, without which the others go on.
+    is_service: bool,
     far: FarRole,
     state: Mutex<ProcessState>,
     frozen: Mutex<bool>,
@@ -69,8 +76,58 @@ pub fn start_elsewhere(
     let started = at.fleet.start_role(at.name.as_str(), wish);
     let far = started.map_err(|error| RoleError::elsewhere(name, error))?;
     let (name, host) = (name.to_string(), at.name.clone());
-    let (state, frozen) = Default::default();
-    Ok(Arc::new(RoleElsewhere { name, host, takes_commands, login, far, state, frozen }))
+    let (is_service, state, frozen) = Default::default();
+    Ok(Arc::new(RoleElsewhere { name, host, takes_commands, login, is_service, far, state, frozen }))
+}
+
+/// A service that a host is ready to start. Dropping it has the host forget it.
+pub struct AdmittedService {
+    name: String,
+    host: HostName,
+    far: FarRole,
+}
+
+/// Has a host make ready to start a service, whose folder there gets this name; what it writes goes to `log`.
+///
+/// # Errors
+/// The host does not allow it, or has no room for it.
+pub fn admit_elsewhere(
+    folder: &str,
+    program: ServiceProgram,
+    needs_root: bool,
+    log: &Path,
+    at: &ServingHost,
+) -> Result<AdmittedService, RoleError> {
+    let name = format!("service {folder}");
+    let service = HostService {
+        name: name.clone(),
+        folder: folder.to_string(),
+        address: at.address,
+        program,
+        needs_root,
+    };
+    let admitted = at.fleet.admit_service(at.name.as_str(), service, log);
+    let far = admitted.map_err(|error| RoleError::elsewhere(&name, error))?;
+    Ok(AdmittedService { name, host: at.name.clone(), far })
+}
+
+impl AdmittedService {
+    /// Its folder on its host.
+    pub fn folder(&self) -> &Path {
+        self.far.folder().unwrap_or(Path::new("/"))
+    }
+
+    /// Starts it, with these further variables, and waits until it is ready.
+    ///
+    /// # Errors
+    /// It does not start; the text has what it said.
+    pub fn run(self, more: BTreeMap<String, String>) -> Result<Arc<dyn Role>, RoleError> {
+        let AdmittedService { name, host, mut far } = self;
+        far.run(more).map_err(|error| RoleError::elsewhere(&name, error))?;
+        let (takes_commands, login, is_service) = (false, None, true);
+        let (state, frozen) = Default::default();
+        Ok(Arc::new(RoleElsewhere { name, host, takes_commands, login, is_service, far, state, frozen }))
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -114,7 +171,9 @@ impl RoleError {
                 RoleError::Died { name, death, lines }
             }
             FarRoleError::Lost(_) | FarRoleError::Slow { .. } => RoleError::HostLost { name, error },
-            FarRoleError::Refused { .. } | FarRoleError::NotDone { .. } => RoleError::Far { name, error },
+            FarRoleError::Refused { .. } | FarRoleError::NotDone { .. } | FarRoleError::Log { .. } => {
+                RoleError::Far { name, error }
+            }
         }
     }
 }
@@ -194,7 +253,15 @@ impl Role for RoleElsewhere {
         Err(io::Error::new(io::ErrorKind::Unsupported, format!("its cores are those of host {}", self.host)))
     }
 
+    fn loss(&self) -> Option<String> {
+        self.far.lost().filter(|_| self.is_service)
+    }
+
     fn stop(&self) -> Result<(), RoleError> {
+        if self.loss().is_some() {
+            // Runs say so, and its agent ends it.
+            return Ok(());
+        }
         let died = self.check();
         let stopped = self.far.stop().map_err(|error| self.failed(error));
         died.and(stopped)
@@ -233,7 +300,7 @@ impl FarOutage {
                 fault,
                 what: what.to_string(),
                 source: io::Error::other(error),
-                advice: format!("see what the target said, and host {}", self.role.host),
+                advice: format!("see what it said, and host {}", self.role.host),
             },
         }
     }

@@ -1,14 +1,21 @@
-//! Roles during a run: one that dies unexpectedly invalidates it, and each is watched by the prober.
+//! Roles during a run: one that dies unexpectedly invalidates it, and each is watched by the prober. A run whose services lack
+//! a host, because that was lost, is kept and marked, as one that lacks workers.
 //!
 //! The rule: roles are checked before and after every run, so that no run is measured against a dead one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_core::Nanos;
+use brunt_core::{Clock, Nanos};
+use brunt_host::instance_of_role;
+use brunt_result::hosts::{HostFigures, HostLoss};
+use brunt_result::summary::RunSummary;
+use brunt_result::void::VoidReason;
+use brunt_result::{Interval, Outcome, Stopped};
 
 use super::{Role, RoleError, death};
 use crate::hook::{HookError, RunHook};
+use crate::host::HostName;
 use crate::observe::{Hub, RunInfo};
 use brunt_probe::{Watch, Watching};
 
@@ -16,29 +23,51 @@ use brunt_probe::{Watch, Watching};
 pub struct Roles {
     roles: Vec<Arc<dyn Role>>,
     watch: Watch,
+    /// Runs go on without hosts that were lost.
+    goes_on: bool,
     watching: Vec<(u32, Watching)>,
     /// Complete rounds of all points before the run.
     rounds: u32,
     /// When measuring began in the run.
     start: Option<Nanos>,
+    /// Hosts of services that were lost, in this run or before.
+    lost: Vec<(HostName, HostLoss)>,
 }
 
 impl Roles {
-    /// Looks after these.
-    pub fn new(roles: Vec<Arc<dyn Role>>, watch: &Watch) -> Roles {
-        let (watching, rounds, start) = Default::default();
-        Roles { roles, watch: watch.clone(), watching, rounds, start }
+    /// Looks after these. With `goes_on` a run goes on without the host of a service.
+    pub fn new(roles: Vec<Arc<dyn Role>>, watch: &Watch, goes_on: bool) -> Roles {
+        let (watching, rounds, start, lost) = Default::default();
+        Roles { roles, watch: watch.clone(), goes_on, watching, rounds, start, lost }
     }
 
-    fn check(&self) -> Result<(), HookError> {
-        let died = |error: RoleError| {
+    fn check(&mut self) -> Result<(), HookError> {
+        for role in &self.roles {
+            let Err(error) = role.check() else { continue };
+            // Of several services the others may go on.
+            if role.loss().is_some() {
+                continue;
+            }
             let advice = match &error {
                 RoleError::Died { death, .. } => death::advice(death, self.start, self.rounds),
                 _ => None,
             };
-            HookError { advice, ..HookError::new(error.reason(), error.to_string()) }
-        };
-        self.roles.iter().try_for_each(|role| role.check().map_err(died))
+            return Err(HookError { advice, ..HookError::new(error.reason(), error.to_string()) });
+        }
+        self.look_for_losses();
+        Ok(())
+    }
+
+    /// Notes when a host of services was first seen to be lost.
+    fn look_for_losses(&mut self) {
+        for role in &self.roles {
+            let Some(why) = role.loss() else { continue };
+            if self.lost.iter().all(|(host, _)| host != role.host()) {
+                let now = Clock::Monotonic.now();
+                let after_s = self.start.map_or(0.0, |start| now.since(start).as_secs_f64());
+                self.lost.push((role.host().clone(), HostLoss { after_s, why }));
+            }
+        }
     }
 }
 
@@ -46,6 +75,10 @@ impl RunHook for Roles {
     fn begin(&mut self, run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
         (self.rounds, self.start) = (run.repetition, None);
         self.check()?;
+        if let Some((_, loss)) = self.lost.first().filter(|_| !self.goes_on) {
+            return Err(HookError::new(VoidReason::FaultHostLost, format!("services: {}", loss.why)));
+        }
+        self.lost.iter_mut().for_each(|(_, loss)| loss.after_s = 0.0);
         // Those of other hosts are sampled there.
         let here = self.roles.iter().filter(|role| role.is_here());
         let processes: Vec<(&Arc<dyn Role>, usize, u32)> = here
@@ -55,11 +88,7 @@ impl RunHook for Roles {
             .collect();
         if !self.watching.iter().map(|(pid, _)| pid).eq(processes.iter().map(|(.., pid)| pid)) {
             let watch = |(role, number, pid): (&Arc<dyn Role>, usize, u32)| {
-                let name = match number {
-                    0 => role.name().to_string(),
-                    // A service may have several.
-                    _ => format!("{} #{}", role.name(), number + 1),
-                };
+                let name = instance_of_role(role.name(), number);
                 (pid, self.watch.process(role.host().as_str(), &name, pid))
             };
             self.watching = processes.into_iter().map(watch).collect();
@@ -71,7 +100,28 @@ impl RunHook for Roles {
         self.start = Some(start.after(ramp_up));
     }
 
+    fn interval(&mut self, _interval: &Interval) {
+        self.look_for_losses();
+    }
+
     fn end(&mut self, _complete: bool) -> Result<(), HookError> {
         self.check()
+    }
+
+    fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
+        for (host, loss) in &self.lost {
+            match run.hosts.iter_mut().find(|figures| figures.name == host.as_str()) {
+                Some(figures) if figures.lost.is_some() => continue,
+                Some(figures) => figures.lost = Some(loss.clone()),
+                None => {
+                    let (name, lost) = (host.to_string(), Some(loss.clone()));
+                    run.hosts.push(HostFigures { name, lost, ..HostFigures::default() });
+                }
+            }
+            run.doubts.push(format!("services lack a host: {}", loss.why));
+        }
+        if !self.lost.is_empty() && run.is_complete() {
+            run.stopped = Stopped::HostLost;
+        }
     }
 }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use brunt_host::{FarRoleError, RoleDeath, RoleFailure, last_words};
 use brunt_lab::service::KeeperOrder;
 use by_process::ProcessRole;
-pub use elsewhere::{ServingHost, start_elsewhere};
+pub use elsewhere::{AdmittedService, ServingHost, admit_elsewhere, start_elsewhere};
 pub use hook::Roles;
 pub use kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
 pub use kinds::{ROLES, RoleEntry, planned, serving};

@@ -35,6 +35,11 @@ pub trait Role: Controls {
         true
     }
 
+    /// Why its host was lost, if it is one without which runs may go on (`on_host_failure`).
+    fn loss(&self) -> Option<String> {
+        None
+    }
+
     /// Its process, which a restart changes.
     fn pid(&self) -> u32;
 

@@ -429,6 +429,12 @@ impl<'a> Study<'a> {
         if let (Some(Ok(Made { outcome, run, jobs })), None) = (&mut made, &trouble) {
             hooks.iter_mut().for_each(|hook| hook.sum_up(run, outcome));
             jobs.iter_mut().for_each(|(_, job)| job.noise = run.noise);
+            if run.stopped == Stopped::HostLost && outcome.is_complete() {
+                // Services lack a host, which the load knows nothing of: none of the run's figures counts.
+                outcome.stopped = Stopped::HostLost;
+                jobs.iter_mut()
+                    .for_each(|(outcome, job)| (outcome.stopped, job.stopped) = (run.stopped, run.stopped));
+            }
         }
         self.hooks = hooks;
         let (label, repetition) = (info.label.clone(), info.repetition);

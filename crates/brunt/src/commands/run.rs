@@ -27,7 +27,7 @@ use brunt_study::observe::Observer;
 use brunt_study::probing::Probing;
 use brunt_study::results::Results;
 use brunt_study::role::{self, Role, Roles, ServingHost};
-use brunt_study::service::Services;
+use brunt_study::service::{ServiceGround, Services};
 use brunt_study::study::{Study, StudyError, table};
 use brunt_web::live::{LiveEnding, LivePlan};
 
@@ -226,7 +226,7 @@ impl Entered<'_> {
         let links: Vec<_> = points.into_iter().map(|point| point.links).collect();
         hooks.extend(lab.map(|lab| brunt_study::lab::hook(lab, links.clone())));
         if !roles.is_empty() {
-            hooks.push(Box::new(Roles::new(roles.clone(), &watch)));
+            hooks.push(Box::new(Roles::new(roles.clone(), &watch, experiment.goes_on_without_hosts())));
         }
         hooks.extend(bridges.map(|bridges| Box::new(bridges) as Box<dyn RunHook>));
         hooks.push(Box::new(NoiseWatch::default()));
@@ -395,11 +395,13 @@ pub(super) struct Opened {
 pub(super) fn start_services(
     experiment: &Experiment,
     ground: Ground<'_>,
+    fleet: Option<&Arc<Fleet>>,
     output: &Output,
 ) -> Result<Option<Services>, Failure> {
     let Ground { hosts, lab, scratch, logs } = ground;
     let Some(scratch) = scratch else { return Ok(None) };
-    let started = Services::start(experiment, hosts, lab, scratch, &logs, output.interrupt_flag());
+    let ground = ServiceGround { hosts, lab, fleet, scratch, logs: &logs };
+    let started = Services::start(experiment, ground, output.interrupt_flag());
     started.map(Some).map_err(|error| {
         let failure = Failure::failed(&error);
         error.advice().into_iter().fold(failure, Failure::advise)
@@ -415,7 +417,7 @@ pub(super) fn open(
     output: &Output,
 ) -> Result<Opened, Failure> {
     let (hosts, lab) = (ground.hosts, ground.lab);
-    let services = start_services(experiment, ground, output)?;
+    let services = start_services(experiment, ground, plan.fleet.as_ref(), output)?;
     let (targets, roles_by_target) = Default::default();
     let mut opened = Opened { targets, roles: Vec::new(), roles_by_target, services };
     for (name, target) in &experiment.targets {

@@ -8,6 +8,7 @@ pub mod controlled;
 pub mod guest;
 pub mod hosts;
 pub mod live_events;
+pub mod marked;
 pub mod pdml;
 pub mod pki;
 

@@ -42,6 +42,10 @@ impl Kind for Freeze {
         self.whose().about()
     }
 
+    fn service(&self) -> Option<&str> {
+        self.service.as_deref()
+    }
+
     fn place(&self, common: &FaultCommon) -> String {
         self.whose().place(common)
     }

@@ -44,6 +44,10 @@ impl Kind for Kill {
         self.whose().about()
     }
 
+    fn service(&self) -> Option<&str> {
+        self.service.as_deref()
+    }
+
     fn place(&self, common: &FaultCommon) -> String {
         self.whose().place(common)
     }

@@ -106,7 +106,7 @@ impl Plan {
         }
         let (mut roles, mut variables) = (Vec::new(), Variables::new());
         let ground = Ground::without_results(&self.hosts, Some(&lab), scratch);
-        let services = start_services(&self.experiment, ground, output)?;
+        let services = start_services(&self.experiment, ground, None, output)?;
         for name in self.experiment.targets.keys() {
             let (url, role) = serve(&self.experiment, name, &self.hosts, Some(&lab), None)?;
             roles.extend(role);

@@ -1,0 +1,256 @@
+//! Services that an agent keeps for its controller: admitted before anything of the experiment is started, started by a keeper
+//! of this machine ([`brunt_lab::service`]) when the controller says so, and what they write sent back in parts.
+//!
+//! The rule: a service has its folder from its admission until nothing of it runs any more. When the conversation is over,
+//! however that happens, the service is killed at once; when this program is, its keeper sees the end of its standard
+//! input, and the guard of the folders that of its own.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use brunt_lab::service::{KEEPER_VARIABLE, KeeperOrder};
+use brunt_lab::{ServiceFolder, stage};
+use brunt_result::message::{HostService, LOG_BYTES_MAX};
+
+use crate::allow::{AllowList, FaultNotAllowed};
+use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
+use crate::serving::own_program;
+
+/// How often a log is looked at when all of it was sent.
+const LOG_LOOK: Duration = Duration::from_millis(100);
+/// Where the logs of services are: no service has a folder of this name, because none begins with a dot.
+const LOGS: &str = ".logs";
+/// Longest name of a service's folder.
+const NAME_BYTES_MAX: usize = 100;
+
+/// Why a service is not started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeepError {
+    #[error(transparent)]
+    NotAllowed(#[from] FaultNotAllowed),
+    #[error(
+        "it needs root's rights over that machine (needs_root); reach it as root, or start its agent as root"
+    )]
+    NeedsRoot,
+    #[error("'{0}' is no name of a folder")]
+    Name(String),
+    #[error("cannot make its folder: {0}; set TMPDIR of the agent to a folder that can be written to")]
+    Folder(io::Error),
+    #[error("no thread for its log: {0}; end other processes there, or raise the limit (ulimit -u)")]
+    Log(io::Error),
+    #[error("{0}")]
+    Failure(#[from] RoleFailure),
+}
+
+/// The folder of all services of a conversation: made for the first one, removed with the last.
+#[derive(Debug, Default)]
+pub(crate) struct ServiceFolders(Mutex<Weak<ServiceFolder>>);
+
+impl ServiceFolders {
+    fn hold(&self) -> io::Result<Arc<ServiceFolder>> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = held.upgrade() {
+            return Ok(there);
+        }
+        let made = Arc::new(ServiceFolder::new()?);
+        *held = Arc::downgrade(&made);
+        Ok(made)
+    }
+}
+
+/// A service that may be started.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    service: HostService,
+    folders: Arc<ServiceFolder>,
+    log: SentLog,
+}
+
+impl Admitted {
+    /// Makes the folder of a service that is allowed here; what it writes goes to `log`.
+    ///
+    /// # Errors
+    /// It is not allowed, needs rights that this program lacks, or there is no folder for it.
+    pub fn new(
+        service: HostService,
+        allow: &AllowList,
+        folders: &ServiceFolders,
+        log: SyncSender<Vec<u8>>,
+    ) -> Result<Admitted, KeepError> {
+        allow.check_services()?;
+        if service.needs_root && !stage::is_root_of_machine() {
+            return Err(KeepError::NeedsRoot);
+        }
+        let parts: Vec<Component<'_>> = Path::new(&service.folder).components().collect();
+        let is_plain = matches!(parts[..], [Component::Normal(name)] if name == service.folder.as_str());
+        let is_odd = service.folder.starts_with('.') || service.folder.contains(char::is_control);
+        if !is_plain || is_odd || service.folder.len() > NAME_BYTES_MAX {
+            return Err(KeepError::Name(service.folder));
+        }
+        let folders = folders.hold().map_err(KeepError::Folder)?;
+        let logs = folders.path().join(LOGS);
+        for folder in [&folders.path().join(&service.folder), &logs] {
+            std::fs::create_dir_all(folder).map_err(KeepError::Folder)?;
+        }
+        let path = logs.join(&service.folder);
+        let log = SentLog::start(path, log).map_err(KeepError::Log)?;
+        Ok(Admitted { service, folders, log })
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> PathBuf {
+        self.folders.path().join(&self.service.folder)
+    }
+
+    /// Starts it, and waits until it is ready, or until that is not wanted any more.
+    ///
+    /// # Errors
+    /// It does not start; the text has what it said.
+    pub fn start(
+        &self,
+        more: BTreeMap<String, String>,
+        unwanted: Arc<AtomicBool>,
+    ) -> Result<RoleProcess, KeepError> {
+        let HostService { folder, address, program, .. } = &self.service;
+        let mut program = program.clone();
+        program.environment.extend(more);
+        let manner = RoleManner::keeping(&program);
+        let log = self.log.path.clone();
+        let order = KeeperOrder::of(program, self.folders.path(), folder, log).to_text();
+        let address = *address;
+        let make = move |port| {
+            let mut command = Command::new(own_program());
+            command.args(["--portal", &SocketAddr::new(address, port).to_string()]);
+            command.env(KEEPER_VARIABLE, &order);
+            Ok(command)
+        };
+        Ok(RoleProcess::start_in(Box::new(make), manner, unwanted)?)
+    }
+
+    /// Nothing of it runs any more: what it wrote is passed on to its end, and its folder goes.
+    pub fn end(self) {
+        self.log.finish();
+    }
+}
+
+/// Passes on what is written to a file, in a thread of its own, which waits for whoever takes it.
+#[derive(Debug)]
+struct SentLog {
+    path: PathBuf,
+    /// Nothing is added any more.
+    is_whole: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SentLog {
+    fn start(path: PathBuf, to: SyncSender<Vec<u8>>) -> io::Result<SentLog> {
+        let is_whole = Arc::<AtomicBool>::default();
+        let (file, whole) = (path.clone(), Arc::clone(&is_whole));
+        let work = move || drop(pass_on(&file, &whole, &to));
+        let thread = Some(Builder::new().name("log".into()).spawn(work)?);
+        Ok(SentLog { path, is_whole, thread })
+    }
+
+    /// Waits until all of it was taken, or nobody takes it any more.
+    fn finish(mut self) {
+        self.is_whole.store(true, Ordering::Relaxed);
+        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl Drop for SentLog {
+    fn drop(&mut self) {
+        self.is_whole.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Sends the parts of a file, which is made meanwhile, until it is whole.
+fn pass_on(path: &Path, is_whole: &AtomicBool, to: &SyncSender<Vec<u8>>) -> io::Result<()> {
+    let mut file = None;
+    loop {
+        // Asked first: what was added before that is read below.
+        let ends = is_whole.load(Ordering::Relaxed);
+        if file.is_none() {
+            file = File::open(path).ok();
+        }
+        let mut part = Vec::new();
+        if let Some(file) = &mut file {
+            file.take(LOG_BYTES_MAX as u64).read_to_end(&mut part)?;
+        }
+        match part.is_empty() {
+            true if ends => return Ok(()),
+            true => std::thread::sleep(LOG_LOOK),
+            false if to.send(part).is_err() => return Ok(()),
+            false => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::mpsc::sync_channel;
+
+    use brunt_lab::service::{KeeperLimits, ReadyWhen, ServiceProgram};
+
+    use super::*;
+
+    fn service(folder: &str, needs_root: bool) -> HostService {
+        let ready = ReadyWhen { port: None, line: None, command: None, within: Duration::from_secs(1) };
+        let program = ServiceProgram {
+            command: vec!["true".into()],
+            prepare: None,
+            environment: BTreeMap::new(),
+            daemon: false,
+            ready,
+            limits: KeeperLimits { memory_bytes: None, files: None, log_bytes: 4096 },
+            stop_within: Duration::from_secs(1),
+        };
+        let address = "127.0.0.1".parse().unwrap();
+        HostService { name: "service x".into(), folder: folder.into(), address, program, needs_root }
+    }
+
+    /// What is not allowed, or would be outside of the folder of services, has no folder.
+    #[test]
+    fn what_is_not_allowed_is_not_admitted() {
+        let check = |allow: &AllowList, folder: &str, words: &str| {
+            let (folders, (sender, _log)) = (ServiceFolders::default(), sync_channel(1));
+            let refused = Admitted::new(service(folder, false), allow, &folders, sender).unwrap_err();
+            assert!(refused.to_string().contains(words), "{refused}");
+            assert!(folders.0.lock().unwrap().upgrade().is_none());
+        };
+        check(&AllowList::only(["serve:", "memory:"], &[]).unwrap(), "store", "--allow service:");
+        for odd in ["", ".", "..", ".logs", "a/b", "/tmp/a", "a/", "a\n"] {
+            check(&AllowList::everything(), odd, "is no name of a folder");
+        }
+        check(&AllowList::everything(), &"a".repeat(NAME_BYTES_MAX + 1), "is no name of a folder");
+    }
+
+    /// All that is written arrives, in parts that fit into messages, also what was written just before the end.
+    #[test]
+    fn a_log_arrives_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let (sender, parts) = sync_channel(1);
+        let log = SentLog::start(path.clone(), sender).unwrap();
+        let mut file = File::create(&path).unwrap();
+        let written: Vec<u8> = (0..3 * LOG_BYTES_MAX + 7).map(|index| index as u8).collect();
+        let taking = std::thread::spawn(move || parts.iter().collect::<Vec<_>>());
+        for part in written.chunks(10_000) {
+            file.write_all(part).unwrap();
+        }
+        log.finish();
+        let parts = taking.join().unwrap();
+        assert!(parts.iter().all(|part| (1..=LOG_BYTES_MAX).contains(&part.len())));
+        assert_eq!(parts.concat(), written);
+    }
+}

@@ -1,0 +1,178 @@
+//! Services and who reaches them: those on other hosts (`[hosts.NAME]`) by everybody, those on this machine, which listen on
+//! its loopback, by this machine only. A service's folder is a path of its host, whoever else can reach the service.
+//!
+//! The rule: in a lab, whose hosts are all on this machine, nothing of this applies.
+
+use super::mistake::{FileError, Source};
+use super::services::{ServiceEntry, ServicePlace};
+use super::{Experiment, Target};
+use crate::host::{HostName, Hosts};
+
+/// What is wrong, and what would be right.
+type Wrong = (String, String);
+
+impl Experiment {
+    /// Services that other hosts start, by name, and which.
+    pub fn services_elsewhere(&self) -> Vec<(String, HostName)> {
+        let hosts = self.hosts().unwrap_or_default();
+        let place = |(name, service): (&String, &ServiceEntry)| {
+            let host = self.host_of_service(service);
+            hosts.is_elsewhere(&host).then(|| (name.clone(), host))
+        };
+        self.services.iter().filter_map(place).collect()
+    }
+
+    /// Whether services are reached by those that wait for them, and by the hosts that open targets at them.
+    pub(super) fn check_service_hosts(
+        &self,
+        source: &Source<'_>,
+        hosts: &Hosts,
+    ) -> Result<(), Box<FileError>> {
+        if self.lab.is_some() {
+            return Ok(());
+        }
+        for (name, service) in &self.services {
+            if let Some((what, help)) = self.waits_for_unreached(service, hosts) {
+                let path = ["services", name.as_str(), "after"];
+                return Err(source.mistake(&path, format!("service {name}: {what}"), Some(help)));
+            }
+        }
+        for name in self.targets.keys() {
+            if let Some((what, help)) = self.opens_unreached(name, hosts) {
+                let path = ["targets", name.as_str(), "url"];
+                return Err(source.mistake(&path, format!("target {name}: {what}"), Some(help)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Why a service of another host cannot wait for one of this machine.
+    fn waits_for_unreached(&self, service: &ServiceEntry, hosts: &Hosts) -> Option<Wrong> {
+        let host = self.host_of_service(service);
+        if !hosts.is_elsewhere(&host) {
+            return None;
+        }
+        let is_unreached = |other: &&String| {
+            let entry = &self.services[*other];
+            entry.ready.port.is_some() && !hosts.is_elsewhere(&self.host_of_service(entry))
+        };
+        let other = service.after.iter().find(is_unreached)?;
+        let what = format!("{other} listens on this machine's loopback, which host {host} does not reach");
+        Some((what, format!("write host = a host of [hosts] for service {other}")))
+    }
+
+    /// Why a host that opens a target does not find a service there.
+    fn opens_unreached(&self, name: &str, hosts: &Hosts) -> Option<Wrong> {
+        let opened = self.as_opened(name).into_iter();
+        let by = opened.flat_map(|(own, target)| match own {
+            Some(host) => vec![(host, target)],
+            None => self.requesters(name).into_iter().map(|host| (host, target.clone())).collect(),
+        });
+        by.into_iter().find_map(|(opener, target)| self.is_unreached_by(&opener, &target, hosts))
+    }
+
+    fn is_unreached_by(&self, opener: &HostName, target: &Target, hosts: &Hosts) -> Option<Wrong> {
+        ServicePlace::all(&target.url).into_iter().find_map(|place| {
+            let service = self.services.get(place.service())?;
+            let host = self.host_of_service(service);
+            let name = place.service();
+            match place {
+                ServicePlace::Address(_) if hosts.is_elsewhere(&host) || *opener == host => None,
+                ServicePlace::Address(_) => Some((
+                    format!(
+                        "service {name} listens on this machine's loopback, which host {opener} does not reach"
+                    ),
+                    format!("write host = a host of [hosts] for service {name}"),
+                )),
+                ServicePlace::Folder(_) if *opener == host => None,
+                ServicePlace::Folder(_) => Some((
+                    format!("the folder of service {name} is on host {host}, and host {opener} opens the target"),
+                    format!(
+                        "write hosts = [\"{host}\"] for workloads of this target, or {{address:{name}}} in its url"
+                    ),
+                )),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{assert_mistake_at, changed};
+
+    const TEXT: &str = r#"
+name = "services on hosts"
+[hosts.a]
+ssh = "a"
+[hosts.b]
+ssh = "b"
+[services.store]
+command = ["nbdkit"]
+host = "a"
+ready = { port = 0 }
+[services.mount]
+command = ["mount"]
+host = "b"
+after = ["store"]
+[services.here]
+command = ["sleep", "1"]
+after = ["mount"]
+[targets.disk]
+url = "nbd://{address:store}/"
+workloads = ["here", "there"]
+[targets.file]
+url = "file:{folder:mount}/disk.img"
+workloads = ["there"]
+[workloads.here]
+stop = { time = "9s" }
+[workloads.there]
+hosts = ["b"]
+stop = { time = "9s" }
+[[fault]]
+service = "store"
+kill = true
+at = "1s"
+for = "1s"
+"#;
+
+    /// What other hosts start is reached by all, and its faults need no host.
+    #[test]
+    fn services_may_be_elsewhere() {
+        let experiment =
+            Experiment::parse("x.toml", TEXT).unwrap_or_else(|error| panic!("{}", error.one_line()));
+        let place = |name: &str, host: &str| (name.to_string(), HostName::from(host));
+        assert_eq!(experiment.services_elsewhere(), [place("mount", "b"), place("store", "a")]);
+        assert_eq!(experiment.reached_hosts(), ["a", "b"]);
+        assert_eq!(Experiment::parse("x.toml", &experiment.written_out()).unwrap(), experiment);
+        let own = changed(TEXT, "file:{folder:mount}/disk.img", "file:{folder:mount}/{client}.img");
+        assert!(Experiment::parse("x.toml", &own).is_ok());
+    }
+
+    #[test]
+    fn what_is_not_reached_is_refused() {
+        let check = |from: &str, to: &str, line: &str, said: &str| {
+            assert_mistake_at(&changed(TEXT, from, to), line, said);
+        };
+        let here = "command = [\"nbdkit\"]\nhost = \"a\"\n";
+        check(here, "command = [\"nbdkit\"]\n", "after = [\"store\"]", "which host b does not reach");
+        let text = changed(TEXT, here, "command = [\"nbdkit\"]\n");
+        let text = changed(&text, "after = [\"store\"]\n", "");
+        assert_mistake_at(
+            &changed(&text, "[[fault]]\nservice = \"store\"\nkill = true\nat = \"1s\"\nfor = \"1s\"\n", ""),
+            "url = \"nbd:",
+            "loopback, which host b does not reach",
+        );
+        assert_mistake_at(&text, "[[fault]]", "a fault without a host is injected here");
+        let file = "workloads = [\"there\"]\n[workloads.here]";
+        check(
+            file,
+            "workloads = [\"here\", \"there\"]\n[workloads.here]",
+            "url = \"file:",
+            "on host b, and host local opens",
+        );
+        let private = "host = \"a\"\nprivate = [\"/var/lib/x\"]\n";
+        check("host = \"a\"\n", private, "private =", "cannot be private without a lab");
+        check("host = \"a\"\n", "host = \"c\"\n", "host =", "unknown host 'c'");
+    }
+}

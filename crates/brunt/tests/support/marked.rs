@@ -1,0 +1,133 @@
+//! Experiments with services, all of whose processes are found by a mark in their environment.
+//!
+//! The rule: what belongs to a test is found by that mark, which all its processes inherit.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{Running, TARGET_NAME, TempDir, eventually, experiment, processes_with, run_within, words_of};
+
+/// The lines of an experiment beside its services and targets.
+pub const LOAD: &str = "name = \"services\"\nrepetitions = 1\n[workloads.read]\nread = 1.0\n";
+pub const TARGET: &str = "[targets.here]\nurl = \"memory:1MiB\"\n";
+pub const SHORT: &str = "stop = { time = \"300ms\" }\n";
+
+/// A folder, and the mark of all processes that a test starts.
+pub struct Marked {
+    pub folder: TempDir,
+    mark: String,
+}
+
+impl Marked {
+    pub fn new(what: &str) -> Marked {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let mark = format!("BRUNT_SERVICES_TEST={}-{number}-{what}", std::process::id());
+        Marked { folder: TempDir::new(what), mark }
+    }
+
+    pub fn command(&self, text: &str) -> std::process::Command {
+        let mut command = experiment(&self.folder, text);
+        let (name, value) = self.mark.split_once('=').unwrap();
+        // Folders of services are made here, and so seen when they are left.
+        fs::create_dir_all(self.temporary()).unwrap();
+        command.env(name, value).env("TMPDIR", self.temporary());
+        command
+    }
+
+    pub fn temporary(&self) -> PathBuf {
+        self.folder.join("tmp")
+    }
+
+    pub fn log(&self, service: &str) -> String {
+        fs::read_to_string(self.folder.join("results").join(format!("services/{service}.log"))).unwrap()
+    }
+
+    /// The processes that have the mark.
+    pub fn processes(&self) -> Vec<String> {
+        self.pids().into_iter().map(|pid| words_of(pid).join(" ")).collect()
+    }
+
+    pub fn pids(&self) -> Vec<u32> {
+        processes_with(|variable| variable == self.mark.as_bytes())
+    }
+
+    /// Runs it to its end; how it went and what it said. Nothing is left then.
+    pub fn run(&self, text: &str) -> (bool, Value, String) {
+        let ran = self.run_on_hosts(text);
+        let said = &ran.2;
+        assert_eq!(self.processes(), [""; 0], "{said}");
+        assert_eq!(files_in(&self.temporary()), [""; 0], "{said}");
+        ran
+    }
+
+    /// The same with other hosts, which may have to find out first that it has ended.
+    pub fn run_on_hosts(&self, text: &str) -> (bool, Value, String) {
+        let _ = fs::remove_dir_all(self.folder.join("results"));
+        let output = run_within(&mut self.command(text), 60);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), serde_json::from_slice(&output.stdout).unwrap_or(Value::Null), said)
+    }
+
+    /// Waits until nothing of it is left, neither a process nor a folder.
+    pub fn ends(&self) {
+        eventually("all processes end", 30, || self.processes().is_empty());
+        eventually("the folders are removed", 30, || files_in(&self.temporary()).is_empty());
+    }
+
+    /// It fails, with these words.
+    pub fn refused(&self, services: &str, words: &[&str]) {
+        let (went_well, _, said) = self.run(&format!("{LOAD}{SHORT}{TARGET}{services}"));
+        assert!(!went_well, "{said}");
+        words.iter().for_each(|word| assert!(said.contains(word), "'{word}' is not in: {said}"));
+    }
+}
+
+/// What is in a folder.
+pub fn files_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// A service that is a target of ours, on a free port, and a target that is opened by its address.
+pub fn store(lun: &str) -> String {
+    let brunt = env!("CARGO_BIN_EXE_brunt");
+    format!(
+        "[services.store]\nprepare = \"truncate --size 8M disk.img\"\nready = {{ port = 0 }}\n\
+         command = \"exec {brunt} target --name {TARGET_NAME} --lun {lun} --portal $BRUNT_ADDRESS:$BRUNT_PORT\"\n\
+         [targets.disk]\nurl = \"iscsi://{{address:store}}/{TARGET_NAME}/0\"\n"
+    )
+}
+
+impl Running {
+    /// Starts it, and waits until it measures.
+    pub fn start(marked: &Marked, text: &str) -> Running {
+        let mut command = marked.command(text);
+        let said = fs::File::create(marked.folder.join("said")).unwrap();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap();
+        let mut run = Running(child);
+        let summary = marked.folder.join("results/summary.json");
+        eventually("the run begins", 60, || {
+            let said = || fs::read_to_string(marked.folder.join("said")).unwrap_or_default();
+            assert!(run.0.try_wait().unwrap().is_none(), "it ended: {}", said());
+            summary.exists()
+        });
+        run
+    }
+
+    pub fn send(&mut self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Services that are gone with the experiment: one in the foreground, one that moved to the background, one that ignores
+/// SIGTERM.
+pub const STUBBORN: &str = "stop = { time = \"1000s\" }\n[services.front]\ncommand = [\"sleep\", \"1000\"]\n\
+     [services.away]\ndaemon = true\ncommand = \"setsid sleep 1000 &\"\n\
+     [services.deaf]\ncommand = \"trap '' TERM; echo x > file; while :; do sleep 1; done\"\n";
