@@ -444,6 +444,9 @@ mod tests {
         check(stop(1), "None");
         check(start(1), "StartRole(1");
         check(start(1), "two roles of one number");
+        let run = |role| ToHost::Role { role, order: RoleOrder::Run([].into()) };
+        check(run(2), "None");
+        check(run(1), "TellRole(1, Run(");
         check(stop(1), "Stop");
         check(stop(1), "None");
         (0..64).for_each(|role| check(start(role), "StartRole("));

@@ -69,13 +69,13 @@ impl ServiceFolders {
 
 /// A service that may be started.
 #[derive(Debug)]
-pub(crate) struct Admitted {
+pub(crate) struct KeptService {
     service: HostService,
     folders: Arc<ServiceFolder>,
     log: SentLog,
 }
 
-impl Admitted {
+impl KeptService {
     /// Makes the folder of a service that is allowed here; what it writes goes to `log`.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Admitted {
         allow: &AllowList,
         folders: &ServiceFolders,
         log: SyncSender<Vec<u8>>,
-    ) -> Result<Admitted, KeepError> {
+    ) -> Result<KeptService, KeepError> {
         allow.check_services()?;
         if service.needs_root && !stage::is_root_of_machine() {
             return Err(KeepError::NeedsRoot);
@@ -103,7 +103,7 @@ impl Admitted {
         }
         let path = logs.join(&service.folder);
         let log = SentLog::start(path, log).map_err(KeepError::Log)?;
-        Ok(Admitted { service, folders, log })
+        Ok(KeptService { service, folders, log })
     }
 
     /// Its folder.
@@ -224,7 +224,7 @@ mod tests {
     fn what_is_not_allowed_is_not_admitted() {
         let check = |allow: &AllowList, folder: &str, words: &str| {
             let (folders, (sender, _log)) = (ServiceFolders::default(), sync_channel(1));
-            let refused = Admitted::new(service(folder, false), allow, &folders, sender).unwrap_err();
+            let refused = KeptService::new(service(folder, false), allow, &folders, sender).unwrap_err();
             assert!(refused.to_string().contains(words), "{refused}");
             assert!(folders.0.lock().unwrap().upgrade().is_none());
         };

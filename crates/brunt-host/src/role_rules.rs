@@ -112,7 +112,10 @@ fn plain_value(value: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_result::message::{FailureKind, HostRole};
+    use std::time::Duration;
+
+    use brunt_result::message::{FailureKind, HostRole, HostService};
+    use brunt_result::service::{KeeperLimits, ReadyWhen, ServiceProgram};
 
     fn start(address: &str) -> RoleOrder {
         RoleOrder::Start(Box::new(HostRole {
@@ -122,6 +125,43 @@ mod tests {
             congestion: None,
             login: None,
         }))
+    }
+
+    fn admit(log_bytes: u64) -> RoleOrder {
+        let within = Duration::from_secs(1);
+        let program = ServiceProgram {
+            command: vec!["true".into()],
+            prepare: None,
+            environment: BTreeMap::new(),
+            daemon: false,
+            ready: ReadyWhen { port: None, line: None, command: None, within },
+            limits: KeeperLimits { memory_bytes: None, files: None, log_bytes },
+            stop_within: within,
+        };
+        let (name, folder) = ("service store".to_string(), "store".to_string());
+        let address = "10.0.0.9".parse().unwrap();
+        RoleOrder::Admit(Box::new(HostService { name, folder, address, program, needs_root: false }))
+    }
+
+    /// A service's log has its limit here as well, and its folder is put into URLs, so it is a path and nothing else.
+    #[test]
+    fn a_service_writes_no_more_than_it_may() {
+        let mut rules = RoleRules::default();
+        rules.ask(1, &admit(LOG_BYTES_MAX as u64 + 5));
+        for odd in ["", "tmp/store", "/tmp/\u{1b}[2J", &format!("/{}", "a".repeat(FOLDER_BYTES_MAX))] {
+            let admitted = RoleNews::Admitted { folder: odd.to_string() };
+            assert!(rules.take(1, admitted).is_err(), "{odd}");
+        }
+        let admitted = RoleNews::Admitted { folder: "/tmp/brunt-1-0/store".into() };
+        assert_eq!(rules.take(1, admitted.clone()).unwrap(), admitted);
+        rules.ask(1, &RoleOrder::Run(BTreeMap::new()));
+        let part = |bytes: usize| RoleNews::Log(vec![7; bytes]);
+        assert!(rules.take(1, part(LOG_BYTES_MAX + 1)).is_err(), "longer than a part");
+        assert_eq!(rules.take(1, part(LOG_BYTES_MAX)).unwrap(), part(LOG_BYTES_MAX));
+        assert!(rules.take(1, part(6)).is_err(), "more than its limit");
+        assert_eq!(rules.take(1, part(5)).unwrap(), part(5));
+        rules.ask(2, &start("10.0.0.9"));
+        assert!(rules.take(2, part(1)).is_err(), "a target has no log");
     }
 
     #[test]

@@ -12,7 +12,9 @@ use brunt_block::table::BackendEntry;
 use brunt_core::{Clock, Nanos};
 use brunt_probe::Probes;
 use brunt_result::event::ClockName;
-use brunt_result::message::{FailureKind, FromHost, HostFault, Moment, RoleNews, VERSION, WatchReport};
+use brunt_result::message::{
+    FailureKind, FromHost, HostFault, Moment, RoleNews, RoleOrder, VERSION, WatchReport,
+};
 
 use crate::agent::{AgentAction, AgentEnd, AgentSession};
 use crate::agent_thread::end_all;
@@ -187,9 +189,7 @@ impl AgentWork {
                 self.begin_role(role, RoleWish::Keep(service), stream)
             }
             AgentAction::TellRole(role, order) => {
-                if let Some(role) = self.roles.get_mut(&role) {
-                    role.tell(order);
-                }
+                self.tell_role(role, order);
                 Ok(())
             }
             AgentAction::Prepare(assignment) => match AgentRun::begin(*assignment, &self.bench) {
@@ -281,6 +281,12 @@ impl AgentWork {
                 self.unstarted.push(number);
                 stream.send(&FromHost::Role { role: number, news: role_without_thread(&error) })
             }
+        }
+    }
+
+    fn tell_role(&mut self, number: u32, order: RoleOrder) {
+        if let Some(role) = self.roles.get_mut(&number) {
+            role.tell(order);
         }
     }
 
@@ -397,7 +403,7 @@ impl AgentWork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_result::message::{HostRole, RoleOrder, ToHost};
+    use brunt_result::message::{HostRole, ToHost};
     use std::sync::atomic::AtomicU32;
     use std::time::Instant;
 

@@ -25,7 +25,7 @@ use crate::agent_thread::AgentThread;
 use crate::allow::{AllowList, FaultNotAllowed};
 use crate::breaking::failure;
 use crate::clock::moved;
-use crate::keeping::{Admitted, KeepError, ServiceFolders};
+use crate::keeping::{KeepError, KeptService, ServiceFolders};
 use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
 
 /// How often a role's thread looks for lines that the role says, and whether it lives, soon after an order.
@@ -287,14 +287,14 @@ fn keep(
         };
         RoleNews::Refused { kind, what: error.to_string() }
     };
-    let admitted = match Admitted::new(service, &ground.allow, &ground.folders, log) {
-        Ok(admitted) => admitted,
+    let kept = match KeptService::new(service, &ground.allow, &ground.folders, log) {
+        Ok(kept) => kept,
         Err(error) => return tell(refused(error)),
     };
-    tell(RoleNews::Admitted { folder: admitted.folder().display().to_string() })?;
+    tell(RoleNews::Admitted { folder: kept.folder().display().to_string() })?;
     let played = loop {
         match told.recv() {
-            Ok(RoleOrder::Run(more)) => match admitted.start(more, unwanted) {
+            Ok(RoleOrder::Run(more)) => match kept.start(more, unwanted) {
                 Ok(process) => {
                     break RolePlay::new(process, true).play(told, tell).map(|()| RoleNews::Stopped);
                 }
@@ -305,7 +305,7 @@ fn keep(
             Err(_) => break Err(Unheard),
         }
     };
-    admitted.end();
+    kept.end();
     tell(played?)
 }
 

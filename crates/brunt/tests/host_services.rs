@@ -9,9 +9,9 @@ use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::agents::{Listening, certificates, host_by_agent, host_by_ssh, pids};
+use support::agents::{Listening, certificates, host_by_agent, host_by_ssh, pids, ssh_to_here};
 use support::marked::{LOAD, Marked, SHORT, STUBBORN, TARGET, files_in, store};
-use support::{Running, eventually, need, processes, words_of};
+use support::{Running, eventually, need, processes, skip, words_of};
 
 /// A machine that runs many tests at once may not answer for seconds.
 const PATIENT: &str = "host_silence = \"60s\"\n";
@@ -300,6 +300,32 @@ fn what_is_not_allowed_starts_nothing() {
         let log = marked.folder.join(&format!("results/services/{service}.log"));
         assert!(std::fs::read_to_string(log).unwrap_or_default().is_empty(), "{service} was started");
     }
+    marked.ends();
+}
+
+/// A service that needs root's rights over its host is refused by a host whose agent has none, before any is started.
+#[test]
+fn a_service_elsewhere_that_needs_root() {
+    if need("unshare", "util-linux").is_none() {
+        return;
+    }
+    let marked = Marked::new("root");
+    let become_root = "for last; do :; done; exec unshare --user --map-root-user sh -c \"$last\"";
+    let ssh = ssh_to_here(&marked.folder.join(""), become_root);
+    let services = "[services.first]\ncommand = \"echo started; exec sleep 1000\"\n\
+         [services.second]\nhost = \"far\"\nafter = [\"first\"]\nneeds_root = true\ncommand = [\"sleep\", \"1000\"]\n";
+    let program = env!("CARGO_BIN_EXE_brunt");
+    let host = format!(
+        "[hosts.far]\nssh = \"far\"\ncommand = \"{ssh}\"\nprogram = \"{program}\"\naddress = \"127.0.0.1\"\n"
+    );
+    let (went_well, _, said) =
+        marked.run_on_hosts(&format!("{PATIENT}{LOAD}{SHORT}{TARGET}{host}{services}"));
+    if said.contains("unshare failed") {
+        return skip("user namespaces");
+    }
+    assert!(!went_well, "{said}");
+    assert!(said.contains("service second: host far: it needs root's rights over that machine"), "{said}");
+    assert!(!marked.folder.join("results/services/first.log").exists(), "it was started");
     marked.ends();
 }
 

@@ -363,6 +363,9 @@ impl FarRole {
     /// The host is lost.
     pub fn stop(&self) -> Result<(), FarRoleError> {
         let _one = self.asking();
+        if self.heard.lock().stopped {
+            return Ok(());
+        }
         self.tell(RoleOrder::Stop)?;
         // One that was dead already is over only when all that it wrote has come.
         let found = self.heard.wait(self.stop_max, |news| match &news.lost {
@@ -553,5 +556,10 @@ mod tests {
             assert_eq!(said.unwrap(), "host far: its thread panicked");
             assert_eq!(role.hear(answer_max), Err(RecvTimeoutError::Disconnected));
         }
+        // One that has ended is asked nothing, as its host would not answer.
+        role.heard.take(RoleNews::Stopped);
+        assert!(role.stop().is_ok() && role.check().is_ok());
+        let said = role.put_away(RoleOutage::Kill).unwrap_err().to_string();
+        assert_eq!(said, "host far: it was stopped");
     }
 }

@@ -251,8 +251,8 @@ impl Experiment {
             return Err(source.mistake(&["probes", key], what, None));
         }
         let hosts = self.check_hosts(source)?;
-        self.check_elsewhere(source, &hosts)?;
         self.check_services(source, &hosts)?;
+        self.check_elsewhere(source, &hosts)?;
         self.check_service_hosts(source, &hosts)?;
         self.check_faults(source)?;
         self.check_clients(source)?;

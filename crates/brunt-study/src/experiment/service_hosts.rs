@@ -154,16 +154,14 @@ for = "1s"
         let check = |from: &str, to: &str, line: &str, said: &str| {
             assert_mistake_at(&changed(TEXT, from, to), line, said);
         };
-        let here = "command = [\"nbdkit\"]\nhost = \"a\"\n";
-        check(here, "command = [\"nbdkit\"]\n", "after = [\"store\"]", "which host b does not reach");
-        let text = changed(TEXT, here, "command = [\"nbdkit\"]\n");
-        let text = changed(&text, "after = [\"store\"]\n", "");
-        assert_mistake_at(
-            &changed(&text, "[[fault]]\nservice = \"store\"\nkill = true\nat = \"1s\"\nfor = \"1s\"\n", ""),
-            "url = \"nbd:",
-            "loopback, which host b does not reach",
-        );
-        assert_mistake_at(&text, "[[fault]]", "a fault without a host is injected here");
+        let here =
+            |text: &str| changed(text, "command = [\"nbdkit\"]\nhost = \"a\"\n", "command = [\"nbdkit\"]\n");
+        let fault = "[[fault]]\nservice = \"store\"\nkill = true\nat = \"1s\"\nfor = \"1s\"\n";
+        let whole = here(&changed(TEXT, fault, ""));
+        assert_mistake_at(&whole, "after = [\"store\"]", "which host b does not reach");
+        let apart = changed(&whole, "after = [\"store\"]\n", "");
+        assert_mistake_at(&apart, "url = \"nbd:", "loopback, which host b does not reach");
+        assert_mistake_at(&here(TEXT), "[[fault]]", "a fault without a host is injected here");
         let file = "workloads = [\"there\"]\n[workloads.here]";
         check(
             file,

@@ -250,7 +250,7 @@ impl KnownHost {
         self.settings.as_kind().launcher(&self.name, lab)
     }
 
-    /// Where targets of another machine listen: the address that is written, or that by which its agent is reached.
+    /// Where targets and services of another machine listen: the address that is written, or that by which its agent is reached.
     ///
     /// # Errors
     /// It is looked up, and there is none.
