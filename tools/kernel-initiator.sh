@@ -16,6 +16,7 @@
 # dmsetup sg3-utils.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tools/lib/guest-kernel.sh
 DIR=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/kernel-initiator")
 MODULES="virtio_pci virtio_net virtio_rng sd_mod iscsi_tcp ext4 crc32c_generic crc32c_intel"
 # For more than one path; a script loads them.
@@ -30,34 +31,18 @@ prepare() {
   local kernel version root tree lib
   work=$(mktemp -d "$DIR/build.XXXXXX"); trap 'rm -rf "$work"' EXIT
   root=$work/root tree=$work/tree
-  mkdir -p "$work/debs" "$root"/{bin,sbin,lib64,lib/x86_64-linux-gnu,proc,sys,dev,run,tmp,mnt,etc/iscsi,var/lib}
-  kernel=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2; exit }')
-  version=${kernel#linux-image-}
-  (cd "$work/debs" && apt-get download -q "$kernel" open-iscsi libopeniscsiusr libisns0) >"$work/log" 2>&1 ||
-    { cat "$work/log" >&2; exit 125; }
-  for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$tree"; done
-
-  # Emulation boots an uncompressed vmlinux ten seconds sooner: the payload is one xz stream.
-  local image=$tree/boot/vmlinuz-$version at
-  at=$(LC_ALL=C grep -aboP -m1 '\xfd7zXZ\x00' "$image" | head -1 | cut -d: -f1)
-  tail -c +$((at + 1)) "$image" | xz -dc --single-stream >"$DIR/vmlinux.new" 2>/dev/null || [ -s "$DIR/vmlinux.new" ]
-
-  ln -s /bin/kmod "$work/depmod"; ln -s /bin/kmod "$work/modprobe"
-  "$work/depmod" -b "$tree" "$version"
-  for module in $MODULES; do "$work/modprobe" -d "$tree" -S "$version" --show-depends "$module"; done |
-    awk '$1 == "insmod" { print $2 }' | sort -u | while read -r file; do
-      install -D "$file" "$root/${file#"$tree/"}"
-    done
-  cp "$tree/lib/modules/$version"/modules.{builtin,builtin.modinfo,order} "$root/lib/modules/$version/"
-  "$work/depmod" -b "$root" "$version"
+  mkdir -p "$root"/{bin,sbin,lib64,lib/x86_64-linux-gnu,proc,sys,dev,run,tmp,mnt,etc/iscsi,var/lib}
+  unpack_kernel "$work" "$DIR/vmlinux.new" open-iscsi libopeniscsiusr libisns0
+  # shellcheck disable=SC2086
+  install_modules "$work" "$root" $MODULES
 
   local folder modules number file
   for folder in lio netem; do
     modules=$LIO_MODULES; [ $folder = lio ] || modules=$NETEM_MODULES
     rm -rf "$DIR/$folder" "$work/$folder"; mkdir "$work/$folder"
     number=10
-    for file in $(for module in $modules; do "$work/modprobe" -d "$tree" -S "$version" --show-depends "$module"; done |
-      awk '$1 == "insmod" && !seen[$2]++ { print $2 }'); do
+    # shellcheck disable=SC2086
+    for file in $(module_files "$work" $modules); do
       cp "$file" "$work/$folder/$((number++))-${file##*/}"
     done
     mv "$work/$folder" "$DIR/$folder"
@@ -74,10 +59,7 @@ prepare() {
       done
   done
   ln -s kmod "$root/sbin/modprobe"
-  cp "$(command -v busybox)" "$root/bin/busybox"
-  for applet in $("$root/bin/busybox" --list); do
-    [ -e "$root/sbin/$applet" ] || [ "$applet" = busybox ] || ln -sf busybox "$root/bin/$applet"
-  done
+  install_busybox "$root"
   cp "$tree/etc/iscsi/iscsid.conf" "$root/etc/iscsi/"
   echo "InitiatorName=iqn.2026-11.io.brunt:kernel" >"$root/etc/iscsi/initiatorname.iscsi"
   echo 'root:x:0:0::/:/bin/sh' >"$root/etc/passwd"

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// The Unix socket in a service's folder at which a virtual machine's agent is reached.
+pub const GUEST_SOCKET: &str = "agent";
+
 /// How a host is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostAddress {
@@ -13,6 +16,12 @@ pub enum HostAddress {
     Lab {
         /// Its name in the experiment.
         name: String,
+    },
+    /// A virtual machine that a service of the experiment keeps: its agent speaks over the socket [`GUEST_SOCKET`] in that
+    /// service's folder, which is no part of any network. Never written as an address.
+    Guest {
+        /// The name of the service.
+        service: String,
     },
     /// By an agent that listens there, behind TLS.
     Agent {
@@ -34,6 +43,7 @@ impl HostAddress {
         match self {
             HostAddress::Local => "localhost",
             HostAddress::Lab { name } => name,
+            HostAddress::Guest { service } => service,
             HostAddress::Agent { host, .. } => host,
             HostAddress::Ssh { destination } => {
                 // ssh takes ssh://user@host:port, too.
@@ -96,6 +106,7 @@ impl fmt::Display for HostAddress {
         match self {
             HostAddress::Local => f.write_str("local"),
             HostAddress::Lab { name } => write!(f, "lab:{name}"),
+            HostAddress::Guest { service } => write!(f, "guest:{service}"),
             HostAddress::Ssh { destination } => write!(f, "ssh:{destination}"),
             HostAddress::Agent { host, port } if host.contains(':') => write!(f, "agent:[{host}]:{port}"),
             HostAddress::Agent { host, port } => write!(f, "agent:{host}:{port}"),
@@ -127,8 +138,17 @@ mod tests {
             let error = text.parse::<HostAddress>().unwrap_err().to_string();
             assert!(error.contains("write agent:host:port"), "{error}");
         }
-        for text in ["", "node7", "ssh:", "ssh:-oProxyCommand=x", "ssh:a b", "rsh:x", "local:1", "lab:client"]
-        {
+        for text in [
+            "",
+            "node7",
+            "ssh:",
+            "ssh:-oProxyCommand=x",
+            "ssh:a b",
+            "rsh:x",
+            "local:1",
+            "lab:client",
+            "guest:vm",
+        ] {
             let error = text.parse::<HostAddress>().unwrap_err().to_string();
             assert!(error.contains("write ssh:user@host"), "{error}");
         }

@@ -7,6 +7,8 @@
 use std::collections::VecDeque;
 use std::io::{self, BufReader};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -19,7 +21,7 @@ use brunt_load::LoadCommand;
 use brunt_probe::Probes;
 use brunt_result::message::{Assignment, FailureKind, FromHost, HostFault, RoleOrder, ToHost};
 
-use crate::address::HostAddress;
+use crate::address::{GUEST_SOCKET, HostAddress};
 use crate::clock::{ClockError, ClockTrack};
 use crate::lines::keep_lines;
 use crate::run_rules::HostPart;
@@ -57,6 +59,8 @@ pub struct ConnectOptions {
     pub tls: Option<ControllerTls>,
     /// The host of a lab that [`HostAddress::Lab`] names.
     pub lab_host: Option<Host>,
+    /// The folder of all services, for [`HostAddress::Guest`].
+    pub services: Option<PathBuf>,
     /// A copy of this program has to be on its host in this time.
     pub connect_max: Duration,
     /// Whatever needs no copy has to be done in this time: a connection, a login, a greeting.
@@ -84,6 +88,17 @@ pub enum HostError {
     /// It is a host of a lab, which does not stand.
     #[error("host '{0}' belongs to the lab, and no lab is running")]
     NoLab(String),
+    /// It is a virtual machine of a service, and no service runs.
+    #[error("host 'guest:{0}' belongs to a service, and no service is running")]
+    NoService(String),
+    /// Nothing leads into the virtual machine.
+    #[error("cannot connect to the virtual machine's agent at {}: {source}", .path.display())]
+    Guest {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// It does not listen there.
     #[error("cannot connect to {host} port {port}: {source}")]
     Connect {
@@ -276,6 +291,11 @@ impl RemoteHost {
                 let host = options.lab_host.as_ref().ok_or_else(|| HostError::NoLab(name.clone()))?;
                 own_agent(Some(host), options)?
             }
+            HostAddress::Guest { service } => {
+                let folder =
+                    options.services.as_ref().ok_or_else(|| HostError::NoService(service.clone()))?;
+                (None, guest_agent(&folder.join(service).join(GUEST_SOCKET))?)
+            }
             HostAddress::Agent { host, port } => {
                 let tls = options.tls.as_ref().ok_or(HostError::NoIdentity)?;
                 let socket = dial::tcp(host, *port, until).map_err(|error| {
@@ -322,7 +342,10 @@ impl RemoteHost {
         host.say(&HostSession::greeting(&options.program))?;
         let greeting_max = match address {
             HostAddress::Agent { .. } => left(until),
-            HostAddress::Local | HostAddress::Lab { .. } | HostAddress::Ssh { .. } => options.answer_max,
+            HostAddress::Local
+            | HostAddress::Lab { .. }
+            | HostAddress::Guest { .. }
+            | HostAddress::Ssh { .. } => options.answer_max,
         };
         let until = host.clock.now().after(greeting_max);
         while host.program.is_empty() {
@@ -617,6 +640,14 @@ fn own_agent(
     let (mut process, output) = AgentProcess::spawn(command)?;
     let stream = process.stream(output, &[])?;
     Ok((Some(process), stream))
+}
+
+/// The agent in a virtual machine, by a socket that leads to it.
+fn guest_agent(path: &Path) -> Result<MessageStream, HostError> {
+    let guest = |source| HostError::Guest { path: path.to_path_buf(), source };
+    let input = UnixStream::connect(path).map_err(guest)?;
+    let output = input.try_clone().map_err(guest)?;
+    Ok(MessageStream::new(input.into(), output.into()))
 }
 
 /// Whether a shell takes a word as it is.

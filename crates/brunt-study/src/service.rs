@@ -133,11 +133,14 @@ impl Services {
             }
             let entry = &experiment.services[name];
             let host = experiment.host_of_service(entry);
-            let (log, environment) = (log_of(name), services.environment(&host, experiment, hosts));
+            let (log, mut environment) = (log_of(name), services.environment(&host, experiment, hosts));
             let started = match admitted.remove(name) {
                 Some(admitted) => admitted.run(environment),
                 None => {
                     let launcher = hosts.find(&host)?.launcher(lab)?;
+                    if let Ok(program) = launcher.program() {
+                        environment.insert("BRUNT_PROGRAM".to_string(), program.display().to_string());
+                    }
                     let order = services.order(name, entry, environment, &log);
                     make(&order.folder)?;
                     role::keep(&format!("service {name}"), &order, launcher)
@@ -210,6 +213,11 @@ impl Services {
             variables.insert(variable("SERVICE", name), role.address().to_string());
         }
         variables
+    }
+
+    /// The folder with the folders of all of them.
+    pub fn folders(&self) -> &Path {
+        self.scratch.path()
     }
 
     /// The folder of a service, on its host.

@@ -129,6 +129,7 @@ impl Town {
             arguments: Vec::new(),
             tls: tls.map_err(BenchError::failed)?,
             lab_host: None,
+            services: None,
             connect_max: PATIENCE,
             answer_max: PATIENCE,
             silence_max: PATIENCE,

@@ -147,6 +147,8 @@ struct Reach {
     silence_max: Duration,
     /// The hosts of the lab, once it stands.
     lab: OnceLock<Vec<Host>>,
+    /// The folder of all services, once they run.
+    services: OnceLock<PathBuf>,
 }
 
 /// One of several conversations with a host: jobs that run at once have one each, in which a host has one run at a time.
@@ -162,7 +164,14 @@ impl Fleet {
         goes_on: bool,
         silence_max: Duration,
     ) -> Fleet {
-        let reach = Arc::new(Reach { program, places, goes_on, silence_max, lab: OnceLock::new() });
+        let reach = Arc::new(Reach {
+            program,
+            places,
+            goes_on,
+            silence_max,
+            lab: OnceLock::new(),
+            services: OnceLock::new(),
+        });
         Fleet { reach, keepers: Mutex::default(), faults: AtomicU32::new(0), served: Mutex::default() }
     }
 
@@ -172,6 +181,14 @@ impl Fleet {
     /// When that was said before.
     pub fn lab_stands(&self, hosts: Vec<Host>) {
         assert!(self.reach.lab.set(hosts).is_ok(), "an experiment has one lab");
+    }
+
+    /// The services run, with their folders in this one: those of [`HostAddress::Guest`] can be reached.
+    ///
+    /// # Panics
+    /// When that was said before.
+    pub fn services_run(&self, folder: PathBuf) {
+        assert!(self.reach.services.set(folder).is_ok(), "an experiment starts its services once");
     }
 
     /// The URL of a target that the experiment serves, for loads of other hosts: known once that listens. Of one that each
@@ -271,6 +288,7 @@ impl Reach {
                 }
                 _ => None,
             },
+            services: self.services.get().cloned(),
             connect_max: CONNECT_MAX,
             answer_max: ANSWER_MAX.max(self.silence_max),
             silence_max: self.silence_max,

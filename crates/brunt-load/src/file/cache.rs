@@ -37,6 +37,19 @@ pub(super) fn memory_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
+/// The processor of a virtual machine, as that sees it; `None` where this is none.
+pub(super) fn virtual_processor() -> Option<String> {
+    virtual_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+fn virtual_in(processors: &str) -> Option<String> {
+    let value = |name: &str| {
+        let line = processors.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.split_once(':')?.1.trim().to_string())
+    };
+    value("flags")?.split(' ').any(|flag| flag == "hypervisor").then(|| value("model name")).flatten()
+}
+
 /// The kind of file system that a directory is on, as mount(8) calls it.
 pub(super) fn kind_of(directory: &Path) -> String {
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
@@ -72,6 +85,16 @@ mod tests {
         check("/tmpfile", "ext4");
         check("/tmp/my nfs/x", "nfs4");
         assert!(memory_bytes() > 1 << 20);
+    }
+
+    /// What a guest sees: emulated processors have a name of their own.
+    #[test]
+    fn virtual_machines_are_known() {
+        let text =
+            |flags: &str| format!("model name\t: QEMU TCG CPU version 2.5+\nflags\t\t: fpu {flags} sse\n");
+        assert_eq!(virtual_in(&text("hypervisor")), Some("QEMU TCG CPU version 2.5+".to_string()));
+        assert_eq!(virtual_in(&text("hypervisor_x")), None);
+        assert_eq!(virtual_in("processor: 0\n"), None);
     }
 
     /// Shares are of what was read, and read-ahead beyond it is no negative share.

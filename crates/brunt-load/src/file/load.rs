@@ -46,6 +46,13 @@ impl FileLoad {
         settings.phases.iter().map(load).collect()
     }
 
+    /// The same phase on these hosts, each with its own folder.
+    #[must_use]
+    pub fn on_hosts(&self, hosts: Vec<String>) -> FileLoad {
+        let settings = FileSystemLoad { hosts, ..self.shared.settings.clone() };
+        FileLoad { phase: self.phase, shared: Arc::new(Shared { settings, system: Mutex::new(None) }) }
+    }
+
     /// Which phase it is.
     pub fn phase(&self) -> FilePhase {
         self.phase

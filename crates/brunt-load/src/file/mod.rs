@@ -114,7 +114,7 @@ impl FileSystem {
             }
         };
         let times = size_bytes as f64 / memory_bytes.max(1) as f64;
-        let notes = vec![
+        let mut notes = vec![
             format!(
                 "{}: {}, file of {} ({times:.2} of this machine's memory), {}",
                 directory.display(),
@@ -130,6 +130,7 @@ impl FileSystem {
                 Fsync::Each => "fsync after every write".into(),
             },
         ];
+        notes.extend(cache::virtual_processor().map(|name| format!("in a virtual machine: {name}")));
         Ok(FileSystem { load: load.clone(), folder, file, written_bytes: 0, size_bytes, names, notes })
     }
 

@@ -48,12 +48,12 @@ impl Experiment {
             let help = "remove clients or the group, or make two experiments".to_string();
             return Err(source.mistake(&path, what, Some(help)));
         }
-        for (name, workload) in &self.workloads {
-            let hosts = workload.hosts.len();
+        for (table, load, name, named) in self.loads_with_clients() {
+            let hosts = named.len();
             if hosts == 0 {
                 let what =
-                    format!("clients are swept, but workload {name} names no hosts, which are its clients");
-                let help = format!("write hosts = [\"client-a\", \"client-b\"] under [workloads.{name}]");
+                    format!("clients are swept, but {load} {name} names no hosts, which are its clients");
+                let help = format!("write hosts = [\"client-a\", \"client-b\"] under [{table}.{name}]");
                 return Err(source.mistake(&path, what, Some(help)));
             }
             let fits = |count: u32| (1..=hosts).contains(&(count as usize));
@@ -61,11 +61,11 @@ impl Experiment {
                 self.sweep.clients.iter().enumerate().find(|(_, count)| !fits(**count))
             {
                 let place = index.to_string();
-                let what = format!("{count} clients at once, but workload {name} has {hosts}");
-                let help = format!("write 1 to {hosts}, or add hosts to the workload");
+                let what = format!("{count} clients at once, but {load} {name} has {hosts}");
+                let help = format!("write 1 to {hosts}, or add hosts to [{table}.{name}]");
                 return Err(source.mistake(&["sweep", "clients", &place], what, Some(help)));
             }
-            let joined = workload.hosts.iter().find(|host| host.contains(CLIENTS_JOINT));
+            let joined = named.iter().find(|host| host.contains(CLIENTS_JOINT));
             if let Some(host) = joined {
                 let what = format!(
                     "the name of host {host} has a {CLIENTS_JOINT}, which joins names of clients in labels"
@@ -76,9 +76,19 @@ impl Experiment {
         Ok(())
     }
 
+    /// Every load whose hosts may be clients: its table, what it is, its name, its hosts.
+    fn loads_with_clients(&self) -> impl Iterator<Item = (&'static str, &'static str, &str, &[String])> {
+        let workloads = self.workloads.iter();
+        let workloads =
+            workloads.map(|(name, load)| ("workloads", "workload", name.as_str(), &load.hosts[..]));
+        let files = self.filesystems.iter();
+        let files = files.map(|(name, load)| ("filesystems", "file system", name.as_str(), &load.hosts[..]));
+        workloads.chain(files)
+    }
+
     /// Points that `clients` makes of one; 1 without it.
     pub(super) fn groups_of_clients(&self) -> usize {
-        let hosts = self.workloads.values().map(|workload| workload.hosts.len()).max().unwrap_or(0);
+        let hosts = self.loads_with_clients().map(|(.., hosts)| hosts.len()).max().unwrap_or(0);
         let groups = self.sweep.clients.iter().map(|count| hosts / (*count).max(1) as usize);
         groups.sum::<usize>().max(1)
     }
@@ -149,6 +159,26 @@ links = ["to-b", "to-c"]
         let all = changed(TEXT, "links = [\"to-b\", \"to-c\"]\n", "");
         let points = Experiment::parse("x.toml", &all).unwrap().points();
         assert!(points[1].links.values().flatten().all(|link| link.delay.0.as_millis() == 10));
+    }
+
+    /// Phases on file systems of hosts are divided, too; axes of workloads leave them alone.
+    #[test]
+    fn file_systems_have_clients() {
+        let files = "[filesystems.home]\ndirectory = \"/tmp\"\nhosts = [\"a\", \"b\"]\nphases = [\"rewrite\"]\n[sweep]\nqueue_depth = [1, 2]";
+        let text = changed(&changed(TEXT, "[sweep]", files), "clients = [1, 2, 5]", "clients = [1, 2]");
+        let points = Experiment::parse("x.toml", &text).unwrap().points();
+        let of_files: Vec<(String, &[String])> = points
+            .iter()
+            .filter(|point| point.target == "home")
+            .map(|point| {
+                (point.axes.iter().map(|(axis, _)| *axis).collect::<Vec<_>>().join(" "), point.hosts())
+            })
+            .collect();
+        let hosts: Vec<String> = of_files.iter().step_by(2).map(|(_, hosts)| hosts.join("+")).collect();
+        assert_eq!(hosts, ["a", "b", "a+b"]);
+        assert!(of_files.iter().all(|(axes, _)| axes == "clients on link_delay"), "{of_files:?}");
+        let alone = changed(&text, "hosts = [\"a\", \"b\"]\nphases", "phases");
+        assert_mistake(&alone, 28, "file system home names no hosts");
     }
 
     #[test]

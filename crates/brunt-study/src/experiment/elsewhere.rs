@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mistake::{FileError, Source};
 use super::together::replay_of;
-use super::{Experiment, Target};
+use super::{Experiment, JobEntry, Target};
 use crate::fault::FaultEntry;
 use crate::host::{BridgeHost, HostName, HostSettings, Hosts};
 
@@ -140,6 +140,7 @@ impl Experiment {
             return Err(source.mistake(&["host_silence"], what, None));
         }
         self.check_probed(source, hosts)?;
+        self.check_guests(source, hosts)?;
         for (table, name, named) in self.loads_elsewhere() {
             for (index, host) in named.iter().enumerate() {
                 let place = index.to_string();
@@ -175,6 +176,33 @@ impl Experiment {
                 workload.is_some_and(|workload| self.is_load_on(target, workload))
             };
             self.check_company(source, name, &is_on)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the services of virtual machines are there; each machine has one conversation, so it has one load at a time.
+    fn check_guests(&self, source: &Source<'_>, hosts: &Hosts) -> Result<(), Box<FileError>> {
+        for (name, service) in hosts.guests() {
+            if !self.services.contains_key(service) {
+                let what = format!("host {name}: {}", self.no_service(service));
+                return Err(source.mistake(&["hosts", name.as_str(), "guest"], what, None));
+            }
+            if let Some((other, _)) = hosts.guests().find(|(other, same)| *same == service && *other < name) {
+                let what =
+                    format!("hosts {other} and {name} are guests of one service, which keeps one machine");
+                let help = Some("add a service for each".to_string());
+                return Err(source.mistake(&["hosts", name.as_str(), "guest"], what, help));
+            }
+            let is_on = |job: &&JobEntry| {
+                let workload = self.workloads.get(&job.workload);
+                workload.is_some_and(|workload| workload.hosts.iter().any(|host| host == name.as_str()))
+            };
+            let group = self.together.iter().find(|(_, group)| group.jobs.iter().any(|job| is_on(&job)));
+            if let Some((group, _)) = group {
+                let what = format!("together {group}: {name} is a guest, which has one load at a time");
+                let help = Some("remove the group, or name other hosts in its workloads".to_string());
+                return Err(source.mistake(&["together", group, "jobs"], what, help));
+            }
         }
         Ok(())
     }
@@ -535,6 +563,45 @@ stop = { time = "10s" }
         plan(&changed(LAB, "[lab]", "host_silence = \"2s\"\n[lab]"));
         // A host that runs nothing does not have to reach the target.
         plan(&changed(LAB, "[lab]", "[lab]\nworker = \"alone\""));
+    }
+
+    /// A virtual machine of a service works beside hosts of the lab, and is no part of its network.
+    #[test]
+    fn guests_run_loads() {
+        let services = "[services.vm]\nhost = \"one\"\ncommand = [\"qemu\"]\n[services.vm-2]\nhost = \"two\"\ncommand = [\"qemu\"]\n\
+             [hosts.guest]\nguest = \"vm\"\n[hosts.other]\nguest = \"vm-2\"\n";
+        let files = "[filesystems.home]\ndirectory = \"/mnt\"\nhosts = [\"guest\", \"other\"]\nphases = [\"rewrite\"]\n";
+        let text = format!("{LAB}{services}{files}");
+        let experiment =
+            Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
+        let plan = experiment.plan();
+        let point = plan.points.iter().find(|point| point.target == "home").unwrap();
+        assert_eq!(point.hosts(), ["guest", "other"]);
+        assert!(experiment.probed_hosts().is_empty() && experiment.reached_hosts().is_empty());
+        let lines = crate::study::describe(&experiment, &plan);
+        assert!(lines.contains(&"host guest is a guest: service vm keeps it".to_string()), "{lines:?}");
+        assert_eq!(Experiment::parse("x.toml", &experiment.written_out()).unwrap(), experiment);
+        let check = |from: &str, to: &str, at: &str, said: &str| {
+            assert_mistake_at(&changed(&text, from, to), at, said);
+        };
+        check("guest = \"vm\"", "guest = \"vw\"", "guest = \"vw", "unknown service 'vw'");
+        assert_mistake(&changed(&text, "guest = \"vm-2\"", "guest = \"vm\""), 24, "guests of one service");
+        check("between = [\"two\"", "between = [\"other\"", "between = [\"other", "other is not one of them");
+        check(
+            "hosts = [\"one\", \"two\"]",
+            "hosts = [\"guest\"]",
+            "host = \"server\"",
+            "no route from guest",
+        );
+        let jobs = "[together.both]\njobs = [{ workload = \"mixed\", target = \"disk\" }, { workload = \"more\", target = \"disk\" }]\n\
+             [workloads.more]\nstop = { time = \"1s\" }\n[targets.disk]";
+        let own = changed(&text, "serve = \"memory:1MiB\"\nhost = \"server\"", "url = \"/dev/vdd\"");
+        let own = changed(&own, "hosts = [\"one\", \"two\"]", "hosts = [\"guest\"]");
+        assert_mistake_at(
+            &changed(&own, "[targets.disk]", jobs),
+            "jobs",
+            "guest is a guest, which has one load at a time",
+        );
     }
 
     #[test]

@@ -114,8 +114,8 @@ pub struct Experiment {
     /// workload that a group names runs alone only on targets whose `workloads` list it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub together: BTreeMap<String, TogetherEntry>,
-    /// File system benchmarks on mounted directories, by a name of your choice. Each phase is a point; `sweep` does
-    /// not apply.
+    /// File system benchmarks on mounted directories, by a name of your choice. Each phase is a point; of a `sweep`, only
+    /// `clients` and links apply.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub filesystems: BTreeMap<String, FileSystemLoad>,
     /// Settings of hosts, by name. Shares its names with `lab.hosts`; `local` is the machine that runs the

@@ -26,6 +26,9 @@ use super::{Experiment, RUNS_MAX};
 use brunt_result::impact::{CLIENTS_AXIS, CLIENTS_JOINT, DELAY_AXIS, ON_AXIS};
 use brunt_result::statistics::interleaved;
 
+/// Axes of a workload's own keys, which come first.
+const OWN_AXES: usize = 7;
+
 /// Values to sweep over. A key that is absent or empty leaves the workload's own value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -114,8 +117,8 @@ enum What {
     Block(Box<Workload>),
     /// Several workloads at once, which axes change all alike.
     Together(Box<TogetherDraft>),
-    /// One that is not swept.
-    Fixed(Arc<dyn Load>),
+    /// A phase on a file system, which only what surrounds it changes: who does it, and over which links.
+    Files(FileLoad, Arc<Fleet>),
 }
 
 impl Draft {
@@ -138,7 +141,7 @@ impl Draft {
                 group.jobs.iter().try_for_each(|job| job.workload.check())?;
                 group.load(&mut Vec::new()).map(|_| ())
             }
-            What::Fixed(_) => Ok(()),
+            What::Files(..) => Ok(()),
         }
     }
 
@@ -158,7 +161,8 @@ impl Draft {
                 let targets = group.targets.clone();
                 (Arc::clone(&load) as Arc<dyn Load>, Some((group, load)), targets)
             }
-            What::Fixed(load) => (load, None, alone),
+            What::Files(load, _) if load.settings().hosts.is_empty() => (Arc::new(load), None, alone),
+            What::Files(load, fleet) => (Arc::new(HostLoad::files(load, fleet)), None, alone),
         };
         let all = points.len();
         points.push(Point { label, target, url, workload_name, axes, load, links, part_of: None, targets });
@@ -325,13 +329,17 @@ impl Experiment {
             axes.link_loss.len(),
             axes.link_rate.len(),
         ];
-        let points = lengths.iter().map(|length| (*length).max(1)).fold(1usize, usize::saturating_mul);
+        let product = |lengths: &[usize]| {
+            lengths.iter().map(|length| (*length).max(1)).fold(1usize, usize::saturating_mul)
+        };
+        let points = product(&lengths);
+        let phases: usize = self.filesystems.values().map(|load| load.phases.len()).sum();
         // Each has a point, and so have all together.
         let jobs = self.together.values().map(|group| group.jobs.len() + 1).sum::<usize>();
         let most = self.precision_goal().map_or(self.repetitions, |goal| goal.repetitions_max);
         let all = points
             .saturating_mul(self.targets.len() * self.workloads.len() + jobs)
-            .saturating_add(self.filesystems.values().map(|load| load.phases.len()).sum())
+            .saturating_add(phases.saturating_mul(product(&lengths[OWN_AXES..])))
             .saturating_mul(most as usize);
         if all > RUNS_MAX {
             let what = format!("these axes make {all} runs, more than {RUNS_MAX}");
@@ -424,14 +432,12 @@ impl Experiment {
                 url: settings.directory.display().to_string(),
                 workload_name: load.phase().name().to_string(),
                 axes: Vec::new(),
-                what: What::Fixed(match settings.hosts.is_empty() {
-                    true => Arc::new(load),
-                    false => Arc::new(HostLoad::files(load, Arc::clone(fleet))),
-                }),
+                what: What::Files(load, Arc::clone(fleet)),
                 elsewhere: None,
                 links: links.clone(),
             }));
         }
+        self.sweep.vary_surroundings(&mut drafts);
         drafts
     }
 
@@ -480,7 +486,7 @@ impl Sweep {
         axes.into_iter().filter(|(_, empty)| !empty).map(|(name, _)| name).collect()
     }
 
-    /// Replaces each draft by one for each combination of values.
+    /// Replaces each draft by one for each combination of values of a workload's keys.
     fn vary(&self, drafts: &mut Vec<Draft>) {
         vary(drafts, "block_size", &self.block_size, |workload, size| {
             workload.blocks = vec![BlockSize { size: *size, weight: 1.0 }];
@@ -495,6 +501,10 @@ impl Sweep {
             }
         });
         vary(drafts, "speed", &self.speed, |workload, speed| workload.speed = Some(*speed));
+    }
+
+    /// The same for the axes that are not keys of a workload.
+    fn vary_surroundings(&self, drafts: &mut Vec<Draft>) {
         vary_clients(drafts, &self.clients);
         let links = &self.links;
         vary_links(drafts, links, (DELAY_AXIS, &self.link_delay), |link, delay| link.delay = *delay);
@@ -532,7 +542,7 @@ fn vary<T: std::fmt::Display>(
     vary_drafts(drafts, axis, values, |draft, value| match &mut draft.what {
         What::Block(workload) => set(workload, value),
         What::Together(group) => group.jobs.iter_mut().for_each(|job| set(&mut job.workload, value)),
-        What::Fixed(_) => {}
+        What::Files(..) => {}
     });
 }
 
@@ -543,8 +553,10 @@ fn vary_clients(drafts: &mut Vec<Draft>, counts: &[u32]) {
     }
     let with = |draft: &Draft, clients: &[String]| {
         let mut draft = draft.clone();
-        if let What::Block(workload) = &mut draft.what {
-            workload.hosts = clients.to_vec();
+        match &mut draft.what {
+            What::Block(workload) => workload.hosts = clients.to_vec(),
+            What::Files(load, _) => *load = load.on_hosts(clients.to_vec()),
+            What::Together(_) => {}
         }
         draft.axes.push((CLIENTS_AXIS, clients.len().to_string()));
         draft.axes.push((ON_AXIS, clients.join(&CLIENTS_JOINT.to_string())));
@@ -553,7 +565,8 @@ fn vary_clients(drafts: &mut Vec<Draft>, counts: &[u32]) {
     let groups = |draft: &Draft| {
         let hosts = match &draft.what {
             What::Block(workload) => &workload.hosts[..],
-            What::Together(_) | What::Fixed(_) => &[],
+            What::Files(load, _) => &load.settings().hosts[..],
+            What::Together(_) => &[],
         };
         let groups = counts.iter().flat_map(|count| hosts.chunks_exact((*count).max(1) as usize));
         groups.map(|clients| with(draft, clients)).collect::<Vec<Draft>>()

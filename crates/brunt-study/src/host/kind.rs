@@ -57,6 +57,11 @@ pub trait HostKind: Debug + Send + Sync {
         None
     }
 
+    /// The service that keeps it, if it is a virtual machine.
+    fn service(&self) -> Option<&str> {
+        None
+    }
+
     /// Where its agent is reached, if it is another machine.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::kind::{HostInfo, HostKind};
-use super::{agent, here, lab, ssh};
+use super::{agent, guest, here, lab, ssh};
 
 /// Defines [`HostSettings`] and [`HOST_KINDS`] from one line for each kind.
 macro_rules! kinds {
@@ -51,6 +51,7 @@ kinds! {
     lab::LabHost,
     ssh::SshHost,
     agent::AgentHost,
+    guest::GuestHost,
     #[cfg(test)] test_only::TestOnly,
 }
 

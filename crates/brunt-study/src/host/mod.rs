@@ -5,6 +5,7 @@
 //! The rule: there is one lookup, and one message for an unknown name.
 
 mod agent;
+mod guest;
 mod here;
 mod kind;
 mod kinds;
@@ -20,6 +21,7 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 pub use agent::AgentHost;
+pub use guest::GuestHost;
 pub use here::{Here, OnThisMachine};
 pub use kind::{HostInfo, HostKind, KeyMistake, LaunchError, Launcher};
 pub use kinds::{HOST_KINDS, HostEntry, HostSettings};
@@ -203,6 +205,11 @@ impl Hosts {
     /// Where the agent is that runs loads which name this host; `None` of a host that loads do not name.
     pub fn runs_loads_at(&self, name: &HostName) -> Option<HostPlace> {
         self.find(name).ok()?.settings.as_kind().runs_loads_at(name)
+    }
+
+    /// Virtual machines, and the services that keep them.
+    pub(crate) fn guests(&self) -> impl Iterator<Item = (&HostName, &str)> {
+        self.list.iter().filter_map(|host| Some((&host.name, host.settings.as_kind().service()?)))
     }
 
     /// Other machines in the wire.

@@ -5,6 +5,8 @@ use crate::experiment::{Experiment, assert_mistake_at, changed};
 
 const LAB: &str =
     "[lab]\nhosts = [\"client\", \"server\"]\n[lab.links.wan]\nbetween = [\"client\", \"server\"]\n";
+/// That of a guest.
+const SERVICE: &str = "[services.vm]\nhost = \"server\"\ncommand = [\"sleep\", \"1000\"]\n";
 const REST: &str = "name = \"x\"\n[targets.t]\nserve = \"memory:1MiB\"\nhost = \"server\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
 
 /// Names are unique, and so are keys that say what a host is; help is present, one kind needs no key of its own, and examples are read as their kind.
@@ -20,7 +22,7 @@ fn each_line_is_whole() {
         }
         assert!(!info.help.is_empty(), "{}", info.name);
         let Some(example) = info.example else { continue };
-        let text = format!("{REST}{LAB}[hosts.another]\n{example}\n[probes]\nhosts = []\n");
+        let text = format!("{REST}{LAB}[hosts.another]\n{example}\n[probes]\nhosts = []\n{SERVICE}");
         let experiment =
             Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
         let hosts = experiment.hosts().unwrap();

@@ -410,6 +410,10 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
             Launch::Within => None,
         });
     }
+    let hosts = experiment.hosts().unwrap_or_default();
+    let guest =
+        |(host, service): (&HostName, &str)| format!("host {host} is a guest: service {service} keeps it");
+    lines.extend(hosts.guests().map(guest));
     for (name, load) in &experiment.filesystems {
         let hosts =
             if load.hosts.is_empty() { String::new() } else { format!(" on {}", load.hosts.join(" + ")) };

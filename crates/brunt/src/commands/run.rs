@@ -418,6 +418,9 @@ pub(super) fn open(
 ) -> Result<Opened, Failure> {
     let (hosts, lab) = (ground.hosts, ground.lab);
     let services = start_services(experiment, ground, plan.fleet.as_ref(), output)?;
+    if let (Some(fleet), Some(services)) = (&plan.fleet, &services) {
+        fleet.services_run(services.folders().to_path_buf());
+    }
     let (targets, roles_by_target) = Default::default();
     let mut opened = Opened { targets, roles: Vec::new(), roles_by_target, services };
     for (name, target) in &experiment.targets {

@@ -82,6 +82,7 @@ impl ReachArgs {
             arguments: shift.into_iter().collect(),
             tls,
             lab_host: None,
+            services: None,
             connect_max: self.connect_timeout.0,
             answer_max: self.connect_timeout.0,
             silence_max: self.silence.0,

@@ -1,0 +1,50 @@
+//! A virtual machine that a service of the experiment keeps. What the service opens as the machine's disk is opened on the
+//! service's host, so that a load in the machine goes through a guest's file system and page cache and then over that host's
+//! links. Its agent speaks over a serial port that ends at a Unix socket in the service's folder, which is no part of the
+//! measured network.
+
+use std::sync::Arc;
+
+use brunt_host::{HostAddress, HostPlace};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::HostName;
+use super::kind::{HostInfo, HostKind, LaunchError, Launcher};
+use crate::lab::BuiltLab;
+
+pub(super) const INFO: HostInfo = HostInfo {
+    name: "guest",
+    keys: &["guest"],
+    marked: true,
+    help: "a virtual machine that a service keeps",
+    example: Some("guest = \"vm\""),
+};
+
+/// Whose machine it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GuestHost {
+    /// A virtual machine that runs workloads: the service that keeps it. The agent in it (`brunt agent --stdio`) speaks over
+    /// the Unix socket `agent` in that service's folder, to which a serial port of the machine leads (docs/indexes.md).
+    pub guest: String,
+}
+
+impl HostKind for GuestHost {
+    fn has_links(&self) -> bool {
+        false
+    }
+
+    fn service(&self) -> Option<&str> {
+        Some(&self.guest)
+    }
+
+    fn runs_loads_at(&self, _name: &HostName) -> Option<HostPlace> {
+        let address = HostAddress::Guest { service: self.guest.clone() };
+        Some(HostPlace { address, identity: None, ssh: Vec::new(), program: None })
+    }
+
+    fn launcher(&self, name: &HostName, _lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
+        Err(LaunchError::Elsewhere(name.clone()))
+    }
+}
