@@ -10,6 +10,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
+use crate::faults::disk;
 use crate::guard;
 use crate::process::status_bytes;
 use crate::service;
@@ -24,9 +25,11 @@ const CHUNK_BYTES: usize = 16 << 20;
 /// Least priority of all: what is measured goes first.
 const NICE: i32 = 19;
 
-/// Does a helper's work if this process is one, or a guard's, or that of a service's keeper; the status to end with then.
+/// Does a helper's work if this process is one, or a guard's, a disk probe's, or that of a service's keeper; the status to
+/// end with then.
 pub fn serve_if_asked() -> Option<u8> {
-    if let Some(status) = guard::serve_if_asked().or_else(service::serve_if_asked) {
+    let others = guard::serve_if_asked().or_else(service::serve_if_asked);
+    if let Some(status) = others.or_else(disk::serve_if_asked) {
         return Some(status);
     }
     let bytes = env::var(MARK).ok()?;
@@ -68,7 +71,7 @@ fn locked(process: impl Display) -> Option<u64> {
 /// Starts this program again for what `mark` stands for, with its input and output piped.
 pub(crate) fn start_again(mark: &str, value: &str) -> io::Result<Child> {
     // A program that does not call `serve_if_asked` would do its work again, and start the next one.
-    if [MARK, guard::MARK].iter().any(|mark| env::var_os(mark).is_some()) {
+    if [MARK, guard::MARK, disk::MARK].iter().any(|mark| env::var_os(mark).is_some()) {
         return Err(io::Error::other("this process is a helper and starts no others"));
     }
     // Not by its path: the file of a program that was copied to a host is removed already.

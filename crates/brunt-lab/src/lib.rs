@@ -13,6 +13,7 @@ pub mod faults;
 mod guard;
 pub mod helper;
 mod host;
+mod io_group;
 mod lab;
 pub mod link;
 mod meter;

@@ -18,6 +18,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::guard::{Guard, Undo};
+use crate::io_group;
 use crate::process::all;
 
 /// Names that are tried; another experiment may have the first ones.
@@ -101,6 +102,7 @@ impl Drop for ServiceFolder {
 /// Removes a folder with all that is in it, as soon as nobody adds to it.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let begin = Instant::now();
+    io_group::remove_of(path);
     loop {
         end_users(path);
         if let Some(mounted) = mounted_below(path)? {

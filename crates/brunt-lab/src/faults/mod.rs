@@ -1,6 +1,7 @@
 //! Controller and network faults: trouble of a whole host, of a process of ours, of a link. One file each.
 
 mod cpu;
+pub(crate) mod disk;
 mod freeze;
 mod kill;
 mod link;
@@ -12,7 +13,9 @@ mod reset;
 #[cfg(test)]
 pub(crate) mod sleeper;
 
+pub use crate::io_group::DiskLimits;
 pub use cpu::CpuHog;
+pub use disk::{Processes, SlowDisk};
 pub use freeze::Freeze;
 pub use kill::{Kill, Restart, kill_below};
 pub use link::LinkChange;

@@ -147,6 +147,14 @@ pub trait Kind: Any + Debug + Send + Sync {
         false
     }
 
+    /// Whether this machine can do it, asked before anything is started.
+    ///
+    /// # Errors
+    /// What it lacks.
+    fn check_machine(&self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
     /// Finds what it is about, once targets are open and roles and lab are there.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
@@ -27,6 +28,8 @@ pub(super) struct ProcessRole {
     /// Its process only keeps others, who play the role ([`brunt_lab::service`]).
     keeps: bool,
     name: String,
+    /// Of a service.
+    folder: Option<PathBuf>,
     launcher: Arc<dyn Launcher>,
     process: RoleProcess,
     /// Never locked while another of these is wanted.
@@ -61,7 +64,8 @@ impl ProcessRole {
         launcher: Arc<dyn Launcher>,
     ) -> Result<ProcessRole, RoleError> {
         let manner = RoleManner::keeping(&order.program);
-        ProcessRole::start_with(name, Vec::new(), Some(order.to_text()), manner, false, launcher)
+        let kept = ProcessRole::start_with(name, Vec::new(), Some(order.to_text()), manner, false, launcher)?;
+        Ok(ProcessRole { folder: Some(order.folder.clone()), ..kept })
     }
 
     fn start_with(
@@ -85,7 +89,7 @@ impl ProcessRole {
         let process = process.map_err(|failure| RoleError::of(name, failure))?;
         let (name, keeps) = (name.to_string(), manner.keeps);
         let (state, pinned) = Default::default();
-        Ok(ProcessRole { takes_commands, keeps, name, launcher, process, state, pinned })
+        Ok(ProcessRole { takes_commands, keeps, name, folder: None, launcher, process, state, pinned })
     }
 
     fn os(&self, what: &'static str, source: io::Error) -> RoleError {
@@ -117,6 +121,10 @@ impl Role for ProcessRole {
     fn processes(&self) -> Vec<u32> {
         let pid = self.pid();
         if self.keeps { brunt_lab::below(pid) } else { vec![pid] }
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
     }
 
     fn log(&self) -> Vec<String> {

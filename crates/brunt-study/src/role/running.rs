@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use brunt_lab::Fault;
@@ -46,6 +47,11 @@ pub trait Role: Controls {
     /// The processes that play it: that one, or those that it keeps.
     fn processes(&self) -> Vec<u32> {
         vec![self.pid()]
+    }
+
+    /// Its own folder, if it is a service.
+    fn folder(&self) -> Option<&Path> {
+        None
     }
 
     /// The last that it said on its standard error, oldest first.

@@ -417,6 +417,10 @@ pub(super) fn open(
     output: &Output,
 ) -> Result<Opened, Failure> {
     let (hosts, lab) = (ground.hosts, ground.lab);
+    for fault in &experiment.fault {
+        let possible = fault.kind.as_kind().check_machine();
+        possible.map_err(|error| Failure::failed(format!("fault '{}': {error}", fault.label())))?;
+    }
     let services = start_services(experiment, ground, plan.fleet.as_ref(), output)?;
     if let (Some(fleet), Some(services)) = (&plan.fleet, &services) {
         fleet.services_run(services.folders().to_path_buf());

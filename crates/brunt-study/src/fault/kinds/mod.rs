@@ -4,6 +4,7 @@
 mod access;
 mod bridge;
 mod cpu;
+mod disk;
 mod freeze;
 mod kill;
 mod link;
@@ -77,6 +78,7 @@ kinds! {
     access::Access,
     freeze::Freeze,
     kill::Kill,
+    disk::Disk,
     #[cfg(test)] test_only::TestOnly,
 }
 
@@ -122,6 +124,7 @@ mod tests {
              between = [\"client\", \"server\"]\n\
              [targets.disk]\nserve = \"memory:1MiB\"\nhost = \"server\"\n\
              [targets.array]\nurl = \"array:raid1,{member},{member}\"\n\
+             [services.store]\nhost = \"server\"\ncommand = [\"sleep\", \"1000\"]\n\
              [workloads.load]\nstop = {{ time = \"20s\" }}\n[[fault]]\n{fault}\n"
         )
     }

@@ -1,0 +1,323 @@
+//! A slow disk: the kernel lets the processes of a service ask only so much of the device that their folder is on, in a
+//! control group of their own ([`crate::io_group`]). What they ask beyond it waits in the kernel, before the device.
+//!
+//! It is proven by a process that is put into the group first and writes to that folder, past the page cache: with the limits
+//! it is as slow as they say, without them it is not. The rule: a limit that is above what the device does anyway is no fault.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout};
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+use rustix::fs::{Mode, OFlags};
+
+use crate::helper::start_again;
+use crate::io_group::{DiskLimits, IoGroup, name_of};
+use crate::{Fault, FaultError, Proof};
+
+/// Tells a process that it is a probe, and in which folder it writes.
+pub(crate) const MARK: &str = "BRUNT_DISK_PROBE";
+/// Its first word; a program that does not look for [`MARK`] says something else.
+const HELLO: &str = "brunt disk probe";
+/// What it writes to, in the service's folder.
+const FILE: &str = ".brunt-disk-probe";
+/// How long writes have to take with the limits, so that what the kernel lets pass at once does not count.
+const PROBE_TIME: Duration = Duration::from_millis(500);
+/// Fewest and most writes of a probe.
+const WRITES: [u64; 2] = [4, 4096];
+/// Sizes of a write, in bytes; a device takes multiples of the first.
+const WRITE_BYTES: [u64; 2] = [4096, 1 << 20];
+/// How often a probe is tried that has to be fast.
+const TRIES: u32 = 3;
+/// The kernel counts in slices of time, so that a few requests may pass ahead of theirs.
+const TOLERANCE: f64 = 0.6;
+
+/// The processes that are limited, as they are when the fault begins.
+pub type Processes = Box<dyn Fn() -> Vec<u32> + Send>;
+
+/// Slows the disk of a service.
+pub struct SlowDisk {
+    processes: Processes,
+    /// The service's, in that of all services.
+    folder: PathBuf,
+    limits: DiskLimits,
+    active: Option<Active>,
+}
+
+struct Active {
+    group: IoGroup,
+    probe: Probe,
+    since: Nanos,
+    /// Requests that the probe had made in the group by then.
+    before: u64,
+}
+
+/// Writes of one probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Series {
+    writes: u64,
+    bytes: u64,
+    /// What they take at the least with the limits.
+    least: Duration,
+}
+
+impl Series {
+    fn of(limits: DiskLimits) -> Series {
+        let bytes = match limits {
+            DiskLimits { requests: None, bytes: Some(bytes) } => bytes / 16 / WRITE_BYTES[0] * WRITE_BYTES[0],
+            _ => WRITE_BYTES[0],
+        };
+        let bytes = bytes.clamp(WRITE_BYTES[0], WRITE_BYTES[1]);
+        let by_requests = limits.requests.map_or(0.0, |requests| 1.0 / requests as f64);
+        let by_bytes = limits.bytes.map_or(0.0, |limit| bytes as f64 / limit as f64);
+        let each = by_requests.max(by_bytes);
+        let writes = ((PROBE_TIME.as_secs_f64() / each).ceil() as u64).clamp(WRITES[0], WRITES[1]);
+        Series { writes, bytes, least: Duration::from_secs_f64(writes as f64 * each * TOLERANCE) }
+    }
+}
+
+impl SlowDisk {
+    /// With these limits, of reads and writes each, on the device below `folder`, which is the service's own.
+    pub fn new(processes: Processes, folder: &Path, limits: DiskLimits) -> SlowDisk {
+        SlowDisk { processes, folder: folder.to_path_buf(), limits, active: None }
+    }
+
+    /// Whether this process can slow the disk below a folder.
+    ///
+    /// # Errors
+    /// The kernel has no groups for it, this process may not make one, or the folder is on no block device.
+    pub fn check(folder: &Path) -> Result<(), FaultError> {
+        let limits = DiskLimits { requests: Some(1), bytes: None };
+        let fault = || format!("a slow disk below {}", folder.display());
+        let name = format!("brunt-try-{}", std::process::id());
+        let mut group = IoGroup::new(&name, folder, limits).map_err(|error| refused(fault(), error))?;
+        group.remove().map_err(|error| refused(fault(), error))
+    }
+
+    fn not_shown(&self, seen: String) -> FaultError {
+        FaultError::NotShown { fault: self.describe(), seen }
+    }
+
+    fn begin(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
+        let series = Series::of(self.limits);
+        let Series { writes, least, .. } = series;
+        let io = |error| refused(self.describe(), error);
+        let mut probe = Probe::start(&self.folder).map_err(io)?;
+        let fast = probe.write_fast(series).map_err(io)?;
+        if fast >= least {
+            let seen =
+                format!("the disk takes {fast:.1?} for {writes} writes without it; write a lower limit");
+            return Err(self.not_shown(seen));
+        }
+        let mut group = IoGroup::new(&name_of(&self.folder), &self.folder, self.limits).map_err(io)?;
+        group.take(probe.child.id()).map_err(io)?;
+        let slow = probe.write(series).map_err(io)?;
+        if slow < least {
+            return Err(self.not_shown(format!("{writes} writes took {slow:.1?}, and {fast:.1?} without it")));
+        }
+        let before = group.requests().map_err(io)?;
+        let at = clock.now();
+        let found = take_all(&mut group, &self.processes).map_err(io)?;
+        if found == 0 {
+            return Err(self.not_shown("the service has no process".into()));
+        }
+        let what = format!(
+            "{writes} writes took {slow:.1?} in the group instead of {fast:.1?}; {found} processes of the service are in it"
+        );
+        self.active = Some(Active { group, probe, since: at, before });
+        Ok(Proof { at, seen: clock.now(), what, value: Some(writes as f64 / slow.as_secs_f64()) })
+    }
+
+    fn end(&mut self, active: Active, clock: &Clock) -> Result<Proof, FaultError> {
+        let Active { mut group, mut probe, since, before } = active;
+        let io = |error| refused(self.describe(), error);
+        // One that was started meanwhile is below one that is in it.
+        let strangers = (self.processes)().into_iter().filter(|pid| !group.holds(*pid)).count();
+        let at = clock.now();
+        let made = group.requests().map_err(io)?.saturating_sub(before);
+        let seconds = at.since(since).as_secs_f64();
+        group.remove().map_err(io)?;
+        let series = Series::of(self.limits);
+        let Series { writes, least, .. } = series;
+        let fast = probe.write_fast(series).map_err(io)?;
+        if fast >= least {
+            let seen = format!("{writes} writes take {fast:.1?}");
+            return Err(FaultError::NotGone { fault: self.describe(), seen });
+        }
+        if strangers > 0 {
+            return Err(self.not_shown(format!(
+                "{strangers} processes of the service were not in the group at its end"
+            )));
+        }
+        let rate = made as f64 / seconds;
+        let what = format!(
+            "the service made {made} requests to the disk in {seconds:.1} s ({rate:.1}/s); {writes} writes take {fast:.1?} again"
+        );
+        Ok(Proof { at, seen: clock.now(), what, value: Some(rate) })
+    }
+}
+
+fn refused(fault: String, source: io::Error) -> FaultError {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => FaultError::Refused {
+            fault,
+            what: "cannot make a control group".into(),
+            source,
+            advice: "run as root, where /sys/fs/cgroup can be written to".into(),
+        },
+        _ => FaultError::refused(fault, "cannot limit the device", source),
+    }
+}
+
+/// Takes all processes in, and those that they start meanwhile; how many there are.
+fn take_all(group: &mut IoGroup, processes: &Processes) -> io::Result<usize> {
+    loop {
+        let found = processes();
+        let new: Vec<u32> = found.iter().copied().filter(|pid| !group.holds(*pid)).collect();
+        if new.is_empty() {
+            return Ok(found.len());
+        }
+        new.into_iter().try_for_each(|pid| group.take(pid))?;
+    }
+}
+
+impl Fault for SlowDisk {
+    fn describe(&self) -> String {
+        format!("disk of {} limited to {}", self.folder.display(), self.limits)
+    }
+
+    fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
+        match self.active {
+            Some(_) => Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" }),
+            None => self.begin(clock),
+        }
+    }
+
+    fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
+        match self.active.take() {
+            Some(active) => self.end(active, clock),
+            None => Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" }),
+        }
+    }
+}
+
+/// A process that writes when it is asked to. Dropping it ends it.
+#[derive(Debug)]
+struct Probe {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Probe {
+    fn start(folder: &Path) -> io::Result<Probe> {
+        let mut child = start_again(MARK, &folder.to_string_lossy())?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
+        let mut probe = Probe { child, stdin, stdout: BufReader::new(stdout) };
+        match probe.hear()?.as_str() {
+            HELLO => Ok(probe),
+            said => Err(io::Error::other(format!("the program that was started again is no probe: {said}"))),
+        }
+    }
+
+    fn hear(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line)?;
+        Ok(line.trim_end().to_string())
+    }
+
+    /// How long they take without limits: the shortest of some tries, since others use the device, too.
+    fn write_fast(&mut self, series: Series) -> io::Result<Duration> {
+        let mut shortest = self.write(series)?;
+        for _ in 1..TRIES {
+            if shortest < series.least {
+                break;
+            }
+            shortest = shortest.min(self.write(series)?);
+        }
+        Ok(shortest)
+    }
+
+    /// How long these writes took.
+    fn write(&mut self, series: Series) -> io::Result<Duration> {
+        let Some(stdin) = &mut self.stdin else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        writeln!(stdin, "{} {}", series.writes, series.bytes)?;
+        let said = self.hear()?;
+        match said.split_once(' ') {
+            Some(("took", nanos)) => nanos.parse().map(Duration::from_nanos).map_err(io::Error::other),
+            Some(("error", number)) => {
+                Err(number.parse().map_or_else(io::Error::other, io::Error::from_raw_os_error))
+            }
+            _ => Err(io::Error::other("the probe of the disk ended")),
+        }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.stdin = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// Does a probe's work if this process is one; the status to end with then.
+pub(crate) fn serve_if_asked() -> Option<u8> {
+    let folder = std::env::var(MARK).ok()?;
+    let path = Path::new(&folder).join(FILE);
+    let served = serve(&path);
+    let _ = std::fs::remove_file(&path);
+    Some(u8::from(served.is_err()))
+}
+
+fn serve(path: &Path) -> io::Result<()> {
+    println!("{HELLO}");
+    for line in io::stdin().lines() {
+        let line = line?;
+        let order = line.split_once(' ').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        let Some((writes, bytes)) = order else { return Err(io::ErrorKind::InvalidInput.into()) };
+        match write(path, writes, bytes) {
+            Ok(took) => println!("took {}", took.as_nanos()),
+            Err(error) => println!("error {}", error.raw_os_error().unwrap_or(libc::EIO)),
+        }
+    }
+    Ok(())
+}
+
+/// So many writes one after another, past the page cache, over one place that is there already.
+fn write(path: &Path, writes: u64, bytes: u64) -> io::Result<Duration> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::DIRECT | OFlags::CLOEXEC;
+    let file = std::fs::File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?);
+    let bytes = bytes.clamp(WRITE_BYTES[0], WRITE_BYTES[1]) as usize;
+    let align = WRITE_BYTES[0] as usize;
+    let space = vec![0u8; bytes + align];
+    let from = space.as_ptr().align_offset(align);
+    let block = &space[from..from + bytes];
+    let begin = Clock::Monotonic.now();
+    for _ in 0..writes {
+        std::os::unix::fs::FileExt::write_all_at(&file, block, 0)?;
+    }
+    Ok(Clock::Monotonic.now().since(begin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A probe lasts long enough to tell, at any limit, and not much longer.
+    #[test]
+    fn probes_are_long_enough() {
+        let check = |requests, bytes, expected: (u64, u64)| {
+            let series = Series::of(DiskLimits { requests, bytes });
+            assert_eq!((series.writes, series.bytes), expected);
+            let each = Duration::from_millis(500).mul_f64(TOLERANCE);
+            assert!(series.least >= each.mul_f64(0.9) || series.writes == WRITES[1], "{series:?}");
+        };
+        check(Some(20), None, (10, 4096));
+        check(Some(1), None, (4, 4096));
+        check(None, Some(16 << 20), (8, 1 << 20));
+        check(None, Some(1 << 20), (8, 64 << 10));
+        check(Some(100), Some(40 << 10), (5, 4096));
+        check(Some(1_000_000), None, (4096, 4096));
+    }
+}

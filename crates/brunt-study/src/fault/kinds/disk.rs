@@ -1,0 +1,122 @@
+//! `disk`: the disk below a service's folder becomes slow, for its processes only.
+
+use std::sync::Arc;
+
+use brunt_core::Size;
+use brunt_lab::faults::{DiskLimits, SlowDisk};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::kill::Kill;
+use crate::fault::driver::{DriverError, LabDriver};
+use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+
+/// Fewest bytes per second: less than one block would never pass.
+const BYTES_MIN: u64 = 4096;
+
+pub(super) const INFO: Info = Info {
+    keys: &["disk", "service"],
+    on_hosts: false,
+    help: "slows the disk below the folder of a `service`, for its processes only: so many requests or bytes per second, reads and writes each",
+    proof: "a probe that the kernel treats as one of the service's processes writes as slowly as that, all of them are treated so, and later it is fast again",
+    example: "service = \"store\"\ndisk = { requests = 20 }\nat = \"5s\"\nfor = \"5s\"",
+};
+
+/// A `[[fault]]` of this kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// What the disk below a service's folder still does in a second for that service: of reads, and of writes.
+    pub disk: SlowDiskKeys,
+    /// With `freeze` or `kill`: all processes of this service, instead of that of a target. With `disk`: the service.
+    pub service: String,
+}
+
+/// How slow.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SlowDiskKeys {
+    /// Requests per second, of reads and of writes each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
+    /// Bytes per second, of reads and of writes each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Size>,
+}
+
+impl Disk {
+    fn limits(&self) -> DiskLimits {
+        DiskLimits { requests: self.disk.requests, bytes: self.disk.bytes.map(|bytes| bytes.0) }
+    }
+}
+
+impl Kind for Disk {
+    fn about(&self) -> About {
+        About::Service
+    }
+
+    fn place(&self, _common: &FaultCommon) -> String {
+        format!("service {}", self.service)
+    }
+
+    fn what(&self) -> String {
+        format!("disk limited to {}", self.limits())
+    }
+
+    fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
+        let wrong = |key, what: &str, help: &str| Err(Mistake::new(key, what, help));
+        match (self.disk.requests, self.disk.bytes) {
+            (None, None) => return wrong("disk", "it limits nothing", "write disk = { requests = 20 }"),
+            (Some(0), _) => {
+                return wrong("disk", "no request would ever pass", "write freeze = true instead");
+            }
+            (_, Some(bytes)) if bytes.0 < BYTES_MIN => {
+                return wrong(
+                    "disk",
+                    "less than one block would never pass",
+                    "write bytes = \"4KiB\" or more",
+                );
+            }
+            _ => {}
+        }
+        if common.host.is_some() {
+            return wrong("host", "the service's own host is meant", "omit host");
+        }
+        match stage.unknown_service(&self.service) {
+            Some(what) => wrong("service", &what, "add [services.NAME], or name one of them"),
+            None => Ok(()),
+        }
+    }
+
+    fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
+        let again = pair.other_as::<Disk>().is_some_and(|other| other.service == self.service);
+        let killed =
+            pair.other_as::<Kill>().is_some_and(|other| other.service.as_ref() == Some(&self.service));
+        let what = "the processes that are started in place of the dead would have a fast disk";
+        match (again, killed) {
+            (true, _) => {
+                Together::refused("the one that ends first would end the other", "make them consecutive")
+            }
+            (_, true) => Together::refused(what, "end one before the other starts"),
+            _ => None,
+        }
+    }
+
+    /// Before anything is started: whether this machine can do it.
+    fn check_machine(&self) -> Result<(), DriverError> {
+        Ok(SlowDisk::check(&std::env::temp_dir())?)
+    }
+
+    fn prepare(&self, _common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+        let role = scene.service(&self.service)?;
+        let folder = role.folder().map(ToOwned::to_owned);
+        let folder =
+            folder.ok_or_else(|| DriverError::unfit("its service has no folder", "name another service"))?;
+        let limits = self.limits();
+        Ok(Prepared::new(move || {
+            let role = Arc::clone(&role);
+            let processes = Box::new(move || role.processes());
+            Ok(LabDriver::boxed(SlowDisk::new(processes, &folder, limits)))
+        }))
+    }
+}
