@@ -16,6 +16,8 @@ pub(super) struct Meter<'a> {
     /// Zero: all at the end.
     interval: Duration,
     begin: Nanos,
+    /// When it was there to begin, which may be later.
+    began: Nanos,
     last: Nanos,
     open: Interval,
     total: Figures,
@@ -38,6 +40,7 @@ impl<'a> Meter<'a> {
             recorder,
             interval,
             begin: start,
+            began: Clock::Monotonic.now(),
             last: start,
             open: Interval { index: 0, start, end: start, figures: Figures::of_kinds(kinds) },
             total: Figures::of_kinds(kinds),
@@ -101,7 +104,7 @@ impl<'a> Meter<'a> {
             figures: self.total,
             stopped: if self.cut { Stopped::Interrupted } else { Stopped::Done },
             first_error: None,
-            began: Nanos::MAX,
+            began: self.began,
             recording_wait: Duration::ZERO,
             common: None,
         }

@@ -568,6 +568,7 @@ mod tests {
                 assert_eq!(kinds, phase.kinds());
                 assert!(outcome.figures.ops().all(|(_, op)| op.completed > 0), "{phase:?}");
                 assert_eq!(outcome.figures.response().count(), done);
+                assert!(outcome.began >= outcome.start && outcome.began < outcome.end, "{phase:?}");
                 assert!(outcome.requests_per_second > 0.0 && outcome.figures.cost.system_calls >= done / 2);
                 assert!(cache.read_share.is_none_or(|share| (0.0..=1.0).contains(&share)));
             }
