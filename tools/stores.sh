@@ -1,14 +1,15 @@
 #!/bin/bash
 # Distributed stores for real, each by its recipe on hosts of a lab of this machine: runs the examples in which one loses a
-# daemon under a load that checks its data, and checks what their summaries say.
+# daemon under a load that checks its data, and checks what their summaries say. Of guests, on GlusterFS: that each of Bonnie's
+# phases in them comes to its end.
 #
 #   stores.sh --prepare         nothing: the stores are the system's packages
 #   stores.sh --ready           exit 0 when Ceph and GlusterFS can run here
-#   stores.sh [STORE...]        run them: ceph, gluster, cephfs, moosefs, sheepdog, xtreemfs, ganesha; default: ceph gluster
+#   stores.sh [STORE...]        run them: ceph, gluster, cephfs, moosefs, sheepdog, xtreemfs, ganesha, guests; default: ceph gluster
 #
 # On two cores with other work beside it, Ceph takes 1:15 and 620 MiB of memory, GlusterFS 2:10 and 230 MiB; what the
-# stores write is in TMPDIR, up to 3 GiB. Exit status 1 where a summary says that something is wrong, 125 where a store
-# cannot run.
+# stores write is in TMPDIR, up to 3 GiB. Guests take 10 minutes and 1.2 GiB where they are emulated, and need what
+# tools/guest.sh --prepare makes. Exit status 1 where a summary says that something is wrong, 125 where a store cannot run.
 #
 # Needs root. Packages of Debian are named in the heads of the examples. BRUNT is the program [target/release/brunt]; KEEP a
 # folder for the results.
@@ -25,7 +26,8 @@ needs() {
     moosefs) echo mfsmaster mfschunkserver mfsmount mfssetgoal ;;
     sheepdog) echo sheep dog ;;
     xtreemfs) echo java mkfs.xtreemfs mount.xtreemfs xtfsutil ;;
-    *) echo "no store '$1': there are ceph, gluster, cephfs, moosefs, sheepdog, xtreemfs and ganesha" >&2; return 2 ;;
+    guests) echo gluster glusterd glusterfs glusterfsd qemu-system-x86_64 mkfs.ext4 ;;
+    *) echo "no store '$1': there are ceph, gluster, cephfs, moosefs, sheepdog, xtreemfs, ganesha and guests" >&2; return 2 ;;
   esac
 }
 
@@ -39,7 +41,7 @@ missing() {
 case ${1:-} in
   --prepare) exit 0 ;;
   --ready) [ -z "$(missing ceph)$(missing gluster)" ]; exit ;;
-  -*) sed -n '2,14p' "$0"; exit 2 ;;
+  -*) sed -n '2,16p' "$0"; exit 2 ;;
 esac
 
 [ $# -gt 0 ] || set -- ceph gluster
@@ -54,6 +56,17 @@ out=${KEEP:-$(mktemp -d)}; mkdir -p "$out"
 [ -n "${KEEP:-}" ] || trap 'rm -rf "$out"' EXIT
 
 for store; do
+  if [ "$store" = guests ]; then
+    export BRUNT_GUEST=${BRUNT_GUEST:-$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/guest")}
+    tools/guest.sh --ready || { echo "guests need a machine: run tools/guest.sh --prepare" >&2; exit 125; }
+    echo "== guests, run by $(cat "$BRUNT_GUEST/accel"): examples/indexes-guests.toml, once"
+    # With all that it includes.
+    cp -r examples "$out/once"
+    sed -i 's/^repetitions = .*/repetitions = 1/' "$out/once/indexes-guests.toml"
+    python3 tools/lib/stores.py "$BRUNT" "$out/once/indexes-guests.toml" "$out/$store" without-faults
+    rm -r "$out/once"
+    continue
+  fi
   echo "== $store: examples/$store-crash.toml"
   python3 tools/lib/stores.py "$BRUNT" "examples/$store-crash.toml" "$out/$store"
 done

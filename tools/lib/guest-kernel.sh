@@ -1,4 +1,5 @@
-# Debian's kernel for a guest in QEMU; sourced by scripts that boot one.
+# shellcheck shell=bash
+# Debian's kernel for a guest in QEMU; sourced by scripts that boot one. $tree is the folder for unpacked packages.
 
 # The newest kernel, unpacked into $tree, and further packages with it; its image goes to FILE. Sets $kernel and $version.
 #   unpack_kernel WORK FILE [PACKAGE...]

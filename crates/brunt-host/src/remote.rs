@@ -296,16 +296,7 @@ impl RemoteHost {
                     options.services.as_ref().ok_or_else(|| HostError::NoService(service.clone()))?;
                 (None, guest_agent(&folder.join(service).join(GUEST_SOCKET))?)
             }
-            HostAddress::Agent { host, port } => {
-                let tls = options.tls.as_ref().ok_or(HostError::NoIdentity)?;
-                let socket = dial::tcp(host, *port, until).map_err(|error| {
-                    let (DialError::Resolve(source) | DialError::Connect(source)) = error;
-                    HostError::Connect { host: host.clone(), port: *port, source }
-                })?;
-                let mut stream = MessageStream::sealed(socket, tls.seal(host).map_err(StreamError::from)?)?;
-                stream.greet(left(until))?;
-                (None, stream)
-            }
+            HostAddress::Agent { host, port } => (None, listening_agent(host, *port, until, options)?),
             HostAddress::Ssh { destination } => {
                 let program = options.far_program.as_deref();
                 let words = program.into_iter().chain(options.arguments.iter().map(String::as_str));
@@ -640,6 +631,23 @@ fn own_agent(
     let (mut process, output) = AgentProcess::spawn(command)?;
     let stream = process.stream(output, &[])?;
     Ok((Some(process), stream))
+}
+
+/// An agent that listens, once both sides have shown who they are.
+fn listening_agent(
+    host: &str,
+    port: u16,
+    until: Instant,
+    options: &ConnectOptions,
+) -> Result<MessageStream, HostError> {
+    let tls = options.tls.as_ref().ok_or(HostError::NoIdentity)?;
+    let socket = dial::tcp(host, port, until).map_err(|error| {
+        let (DialError::Resolve(source) | DialError::Connect(source)) = error;
+        HostError::Connect { host: host.to_string(), port, source }
+    })?;
+    let mut stream = MessageStream::sealed(socket, tls.seal(host).map_err(StreamError::from)?)?;
+    stream.greet(left(until))?;
+    Ok(stream)
 }
 
 /// The agent in a virtual machine, by a socket that leads to it.

@@ -380,6 +380,20 @@ fn duration(least: Duration, open_ended: bool) -> String {
     }
 }
 
+/// File systems, and the guests on which some may be.
+fn file_systems(experiment: &Experiment) -> Vec<String> {
+    let hosts = experiment.hosts().unwrap_or_default();
+    let guest =
+        |(host, service): (&HostName, &str)| format!("host {host} is a guest: service {service} keeps it");
+    let mut lines: Vec<String> = hosts.guests().map(guest).collect();
+    for (name, load) in &experiment.filesystems {
+        let hosts =
+            if load.hosts.is_empty() { String::new() } else { format!(" on {}", load.hosts.join(" + ")) };
+        lines.push(format!("file system {name}: files in {}{hosts}", load.directory.display()));
+    }
+    lines
+}
+
 /// What `--check` says: what would run, how long, what would be written.
 pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     let (points, runs) = (plan.heads().len(), plan.runs.len());
@@ -410,15 +424,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
             Launch::Within => None,
         });
     }
-    let hosts = experiment.hosts().unwrap_or_default();
-    let guest =
-        |(host, service): (&HostName, &str)| format!("host {host} is a guest: service {service} keeps it");
-    lines.extend(hosts.guests().map(guest));
-    for (name, load) in &experiment.filesystems {
-        let hosts =
-            if load.hosts.is_empty() { String::new() } else { format!(" on {}", load.hosts.join(" + ")) };
-        lines.push(format!("file system {name}: files in {}{hosts}", load.directory.display()));
-    }
+    lines.extend(file_systems(experiment));
     for (name, url, allowed) in &plan.written {
         let what = match allowed {
             true => "will be overwritten, whatever it holds (allow_overwrite)",
