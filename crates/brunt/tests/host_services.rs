@@ -92,37 +92,46 @@ fn services_of_hosts_run_in_their_order() {
 }
 
 /// A fault kills a service of another host and starts it again, another one stops it, under a load that checks its data; both
-/// are proven there.
+/// are proven there. On a busy machine they have twice the time once more.
 #[test]
 fn faults_break_a_service_elsewhere() {
-    let marked = Marked::new("breaks");
-    let faults = "[[fault]]\nservice = \"store\"\nkill = true\nat = \"500ms\"\nfor = \"300ms\"\n\
-         [[fault]]\nservice = \"store\"\nfreeze = true\nat = \"1500ms\"\nfor = \"300ms\"\n";
-    let load = "read = 0.5\nverify = {}\nstop = { time = \"3s\" }\n";
-    let text = format!(
-        "{PATIENT}{}{load}{}{}{faults}",
-        LOAD.replace("read = 1.0\n", ""),
-        marked.host("far", 9_000_000_000_000),
-        on("far", &store("disk.img"))
-    );
-    let (went_well, summary, said) = marked.run_on_hosts(&text);
-    assert!(went_well, "{said}");
-    let faults = &summary["points"][0]["runs"][0]["faults"];
-    let by = |fault: usize, key: &str| faults[fault][key].as_str().unwrap_or_default().to_string();
-    assert!(by(0, "shown_by").contains("the 1 below it are dead"), "{faults}");
-    assert!(by(0, "gone_by").contains("has replaced it"), "{faults}");
-    assert!(by(1, "shown_by").contains("threads of processes are in states"), "{faults}");
-    assert_eq!(faults[0]["place"], "service store", "{faults}");
-    assert!(faults[0]["start_s"].as_f64().unwrap() < 100.0, "on our clock: {faults}");
-    // The disk was prepared once: a second time its data would have been gone.
-    assert_eq!(summary["points"][0]["runs"][0]["first_error"], Value::Null, "{summary}");
-    assert_eq!(
-        marked.log("store").matches("127.0.0.1:").count(),
-        2,
-        "both started ones: {}",
-        marked.log("store")
-    );
-    marked.ends();
+    let mut said = String::new();
+    for factor in [1, 2, 4, 8] {
+        let marked = Marked::new("breaks");
+        let fault = |what: &str, at: u32| {
+            let (at, lasts) = (at * factor, 300 * factor);
+            format!("[[fault]]\nservice = \"store\"\n{what} = true\nat = \"{at}ms\"\nfor = \"{lasts}ms\"\n")
+        };
+        let text = format!(
+            "{PATIENT}{}read = 0.5\nverify = {{}}\nstop = {{ time = \"{}ms\" }}\n{}{}{}{}",
+            LOAD.replace("read = 1.0\n", ""),
+            3000 * factor,
+            marked.host("far", 9_000_000_000_000),
+            on("far", &store("disk.img")),
+            fault("kill", 500),
+            fault("freeze", 1500),
+        );
+        let (went_well, summary, words) = marked.run_on_hosts(&text);
+        marked.ends();
+        said = words;
+        if !went_well {
+            assert!(said.contains("the run is invalid") || said.contains("had no visible effect"), "{said}");
+            continue;
+        }
+        let faults = &summary["points"][0]["runs"][0]["faults"];
+        let by = |fault: usize, key: &str| faults[fault][key].as_str().unwrap_or_default().to_string();
+        assert!(by(0, "shown_by").contains("the 1 below it are dead"), "{faults}");
+        assert!(by(0, "gone_by").contains("has replaced it"), "{faults}");
+        assert!(by(1, "shown_by").contains("threads of processes are in states"), "{faults}");
+        assert_eq!(faults[0]["place"], "service store", "{faults}");
+        assert!(faults[0]["start_s"].as_f64().unwrap() < 100.0, "on our clock: {faults}");
+        // The disk was prepared once: a second time its data would have been gone.
+        assert_eq!(summary["points"][0]["runs"][0]["first_error"], Value::Null, "{summary}");
+        let log = marked.log("store");
+        assert_eq!(log.matches("127.0.0.1:").count(), 2, "of both that were started: {log}");
+        return;
+    }
+    panic!("never as it was meant to be: {said}");
 }
 
 /// What does not become ready there is refused as here, with the host's name and all that it said.
