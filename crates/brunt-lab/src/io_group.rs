@@ -146,12 +146,8 @@ impl Hierarchy {
 fn device_of(folder: &Path) -> io::Result<DeviceNumber> {
     let number = fs::metadata(folder)?.dev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let none = || {
-        io::Error::new(
-            io::ErrorKind::Unsupported,
-            format!("{} is on no block device: set TMPDIR to a folder that is", folder.display()),
-        )
-    };
+    let none =
+        || io::Error::new(io::ErrorKind::Unsupported, format!("{} is on no block device", folder.display()));
     // Limits are of whole devices.
     let entry = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     if major == 0 || !entry.exists() {

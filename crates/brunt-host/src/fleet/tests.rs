@@ -236,6 +236,7 @@ fn a_run_without_a_thread_is_released() {
         goes_on: false,
         silence_max: PATIENCE,
         lab: std::sync::OnceLock::new(),
+        services: std::sync::OnceLock::new(),
     };
     let mut host = RemoteHost::connect(&host.place.address, &reach.options(&host.place).unwrap()).unwrap();
     let assignment = Assignment {

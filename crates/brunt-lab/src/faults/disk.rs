@@ -7,7 +7,7 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use brunt_core::{Clock, Nanos};
 use rustix::fs::{Mode, OFlags};
@@ -32,6 +32,10 @@ const WRITE_BYTES: [u64; 2] = [4096, 1 << 20];
 const TRIES: u32 = 3;
 /// The kernel counts in slices of time, so that a few requests may pass ahead of theirs.
 const TOLERANCE: f64 = 0.6;
+
+/// How long a process may take to end, and how often that is looked at.
+const ENDING_MAX: Duration = Duration::from_secs(2);
+const ENDING_LOOK: Duration = Duration::from_millis(5);
 
 /// The processes that are limited, as they are when the fault begins.
 pub type Processes = Box<dyn Fn() -> Vec<u32> + Send>;
@@ -90,7 +94,8 @@ impl SlowDisk {
     pub fn check(folder: &Path) -> Result<(), FaultError> {
         let limits = DiskLimits { requests: Some(1), bytes: None };
         let fault = || format!("a slow disk below {}", folder.display());
-        let name = format!("brunt-try-{}", std::process::id());
+        // In a lab, processes of several experiments have one number.
+        let name = format!("brunt-try-{}-{}", std::process::id(), Clock::Monotonic.now().0);
         let mut group = IoGroup::new(&name, folder, limits).map_err(|error| refused(fault(), error))?;
         group.remove().map_err(|error| refused(fault(), error))
     }
@@ -133,7 +138,7 @@ impl SlowDisk {
         let Active { mut group, mut probe, since, before } = active;
         let io = |error| refused(self.describe(), error);
         // One that was started meanwhile is below one that is in it.
-        let strangers = (self.processes)().into_iter().filter(|pid| !group.holds(*pid)).count();
+        let strangers = strangers(&group, &self.processes);
         let at = clock.now();
         let made = group.requests().map_err(io)?.saturating_sub(before);
         let seconds = at.since(since).as_secs_f64();
@@ -159,15 +164,29 @@ impl SlowDisk {
 }
 
 fn refused(fault: String, source: io::Error) -> FaultError {
-    match source.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => FaultError::Refused {
-            fault,
-            what: "cannot make a control group".into(),
-            source,
-            advice: "run as root, where /sys/fs/cgroup can be written to".into(),
-        },
-        _ => FaultError::refused(fault, "cannot limit the device", source),
+    let (what, advice) = match source.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            ("cannot make a control group", "run as root, where /sys/fs/cgroup can be written to")
+        }
+        io::ErrorKind::Unsupported => {
+            ("there is nothing to limit", "set TMPDIR to a folder on a disk, or omit the fault")
+        }
+        _ => return FaultError::refused(fault, "cannot limit the device", source),
+    };
+    FaultError::Refused { fault, what: what.into(), source, advice: advice.into() }
+}
+
+/// How many processes are not in it. One that is about to end is in no group any more, so they are looked at for a while.
+fn strangers(group: &IoGroup, processes: &Processes) -> usize {
+    let begin = Instant::now();
+    let mut found = processes();
+    found.retain(|pid| !group.holds(*pid));
+    while !found.is_empty() && begin.elapsed() < ENDING_MAX {
+        std::thread::sleep(ENDING_LOOK);
+        let now = processes();
+        found.retain(|pid| now.contains(pid) && !group.holds(*pid));
     }
+    found.len()
 }
 
 /// Takes all processes in, and those that they start meanwhile; how many there are.
