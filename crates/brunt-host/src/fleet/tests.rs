@@ -56,17 +56,21 @@ fn place(port: u16, controller: PathBuf) -> HostPlace {
     HostPlace { address, identity: Some(controller), ssh: Vec::new(), program: None }
 }
 
+fn config(allow: AllowList) -> AgentConfig {
+    AgentConfig {
+        program: "brunt test".into(),
+        lease: PATIENCE,
+        clock_shift_ns: 0,
+        allow,
+        serving: |_| Err(crate::NotServed("nothing is served here".into())),
+        backends: PANICS,
+    }
+}
+
 impl Served {
     fn start(allow: AllowList) -> Served {
         let (folder, tls, controller) = certificates();
-        let config = AgentConfig {
-            program: "brunt test".into(),
-            lease: PATIENCE,
-            clock_shift_ns: 0,
-            allow,
-            serving: |_| Err(crate::NotServed("nothing is served here".into())),
-            backends: PANICS,
-        };
+        let config = config(allow);
         let listener = AgentListener::bind((Ipv4Addr::LOCALHOST, 0).into(), tls, config).unwrap();
         let place = place(listener.address().port(), controller);
         let stop = Arc::new(AtomicBool::new(false));
@@ -270,4 +274,32 @@ fn a_panic_of_a_run_is_reported() {
     let host = Served::start(AllowList::everything());
     let error = open(&load_of("panics:x", &[("a", &host.place)], 1, false)).unwrap_err().to_string();
     assert!(error.contains("host a") && error.contains("thread panicked"), "{error}");
+}
+
+/// A guest's agent is reached by the socket in its service's folder, once services run; one that is not there is said.
+#[test]
+fn guests_are_reached_by_a_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("vm")).unwrap();
+    let address = HostAddress::Guest { service: "vm".into() };
+    let place = HostPlace { address, identity: None, ssh: Vec::new(), program: None };
+    let places = BTreeMap::from([("guest".to_string(), place)]);
+    let fleet = Fleet::new("brunt test".into(), places, false, PATIENCE);
+    let connect = || fleet.connect(&["guest".into()], Lane::default(), &AtomicBool::new(false));
+    let refused = connect().unwrap_err().to_string();
+    assert!(refused.contains("no service is running"), "{refused}");
+    fleet.services_run(folder.path().to_path_buf());
+    let refused = connect().unwrap_err().to_string();
+    assert!(
+        refused.contains("cannot connect to the virtual machine's agent at") && refused.contains("vm/agent")
+    );
+    let listener = std::os::unix::net::UnixListener::bind(folder.path().join("vm/agent")).unwrap();
+    let agent = std::thread::spawn(move || {
+        let (input, _) = listener.accept().unwrap();
+        let stream = MessageStream::new(input.try_clone().unwrap().into(), input.into());
+        crate::serve(stream, &config(AllowList::everything()), &AtomicBool::new(false)).map(drop)
+    });
+    assert!(connect().unwrap());
+    drop(fleet);
+    agent.join().unwrap().unwrap();
 }
