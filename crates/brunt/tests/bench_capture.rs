@@ -8,7 +8,8 @@ use serde_json::Value;
 use support::{brunt, need, root, run_within, succeed};
 
 fn bench(arguments: &[&str]) -> Value {
-    bench_of(brunt().args(["bench", "capture", "--json", "--rounds", "1"]).args(arguments))
+    let rounds = if arguments.contains(&"--rounds") { &[][..] } else { &["--rounds", "1"] };
+    bench_of(brunt().args(["bench", "capture", "--json"]).args(rounds).args(arguments))
 }
 
 fn bench_of(command: &mut Command) -> Value {
@@ -56,6 +57,26 @@ fn everybody_reads_the_same() {
             assert!((least..=calls).contains(&found), "{program} found {found} of {calls}");
         }
     }
+}
+
+/// Traces without the tables that merge are of the same capture, smaller, and each has its ratio.
+#[test]
+fn tables_have_their_cost() {
+    let report = bench(&["--tables", "--rounds", "2"]);
+    let table = &report["captures"][0];
+    let lines = table["with_both_of"].as_array().expect("lines");
+    let without: Vec<String> = lines.iter().map(|line| line["without"].to_string()).collect();
+    let [both, histograms, sketches] = &lines[..] else { panic!("{without:?}") };
+    assert_eq!(both["without"], serde_json::json!(["latency_histograms", "sketches"]));
+    for line in lines {
+        assert_eq!(line["calls_found"], table["calls_found"]);
+        assert!(line["processor_time"]["low"].as_f64() > Some(0.0), "{line}");
+        assert!(
+            line["bytes"].as_f64() > Some(1.0) && line["bytes"].as_f64() <= both["bytes"].as_f64(),
+            "{line}"
+        );
+    }
+    assert_ne!(histograms["bytes"], sketches["bytes"]);
 }
 
 /// Packets are lost, most of what is possible is recovered, and nothing is invented.

@@ -108,6 +108,7 @@ mod tests {
                 part: brunt_core::quantity::Size(0),
                 folder: None,
                 loss: (!loss.is_empty()).then(|| loss.to_vec()),
+                tables: false,
                 seed: 1,
                 make: Some(into.clone()),
                 replay: None,

@@ -12,6 +12,7 @@ mod replay;
 mod scsi;
 mod speed;
 mod subject;
+mod tables;
 
 use std::path::PathBuf;
 
@@ -47,6 +48,9 @@ pub struct CaptureBench {
     /// Remove so many percent of the packets at random and count which of the operations that are still
     /// possible are recovered
     pub loss: Option<Vec<f64>>,
+
+    /// Measure instead what the tables cost that merge: traces with and without them
+    pub tables: bool,
 
     /// Seed of what is removed
     pub seed: u64,
@@ -90,6 +94,7 @@ impl CaptureBench {
         let subjects = self.subjects(&scratch, output)?;
         let rounds = if self.quick { 1 } else { self.rounds };
         match &self.loss {
+            None if self.tables => tables::run(&subjects, rounds, &scratch, output),
             None => speed::run(&subjects, rounds, self.part, &scratch, output),
             Some(shares) => {
                 let shares: Vec<f64> = shares.iter().map(|percent| percent / 100.0).collect();

@@ -47,10 +47,34 @@ pub enum Program {
     Analyses,
     /// `brunt capture --out` on two cores.
     Trace,
+    /// The same without some of the trace's tables.
+    TraceWithout(Leaving),
     /// tshark, with its fields of NFS written.
     Tshark,
     /// nfstrace, with its histograms of latencies.
     Nfstrace,
+}
+
+/// Tables that a trace can do without, since others have what they are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// `latency_histograms`.
+    Histograms,
+    /// `sketches`.
+    Sketches,
+    /// Both.
+    Both,
+}
+
+impl Leaving {
+    /// The tables that are left out.
+    pub fn tables(self) -> &'static [&'static str] {
+        match self {
+            Leaving::Histograms => &["latency_histograms"],
+            Leaving::Sketches => &["sketches"],
+            Leaving::Both => &["latency_histograms", "sketches"],
+        }
+    }
 }
 
 /// What one run gave.
@@ -71,7 +95,7 @@ pub struct ProgramRun {
 }
 
 impl Program {
-    /// All of them, ourselves first.
+    /// Those that are compared with each other, ourselves first.
     pub const ALL: [Program; 4] = [Program::Analyses, Program::Trace, Program::Nfstrace, Program::Tshark];
 
     /// For people.
@@ -79,6 +103,9 @@ impl Program {
         match self {
             Program::Analyses => "ours, all analyses, one core",
             Program::Trace => "ours, and the trace, two cores",
+            Program::TraceWithout(Leaving::Histograms) => "the trace without histograms",
+            Program::TraceWithout(Leaving::Sketches) => "the trace without sketches",
+            Program::TraceWithout(Leaving::Both) => "the trace without either",
             Program::Tshark => "tshark, fields",
             Program::Nfstrace => "nfstrace, histograms",
         }
@@ -87,7 +114,7 @@ impl Program {
     /// Why it is left out on this machine, if it is.
     pub fn missing(self) -> Option<String> {
         match self {
-            Program::Analyses | Program::Trace => None,
+            Program::Analyses | Program::Trace | Program::TraceWithout(_) => None,
             Program::Tshark => {
                 (!peers::have("tshark")).then(|| "tshark is not installed (Debian package tshark)".into())
             }
@@ -98,14 +125,14 @@ impl Program {
 
     /// Whether it finds operations in such a capture. nfstrace knows NFS only, and tshark is asked for fields of NFS.
     pub fn reads(self, subject: &SubjectCapture) -> bool {
-        !subject.scsi || matches!(self, Program::Analyses | Program::Trace)
+        !subject.scsi || !matches!(self, Program::Tshark | Program::Nfstrace)
     }
 
     /// How many cores it may use; `None` is all.
     fn cores(self) -> Option<usize> {
         match self {
             Program::Analyses => Some(1),
-            Program::Trace => Some(2),
+            Program::Trace | Program::TraceWithout(_) => Some(2),
             Program::Tshark | Program::Nfstrace => None,
         }
     }
@@ -123,15 +150,20 @@ impl Program {
         fs::create_dir_all(&folder).map_err(tell)?;
         let (said, complained) = (folder.join("said"), folder.join("complained"));
         let mut command = match self {
-            Program::Analyses => own().map_err(tell)?,
-            Program::Trace => own().map_err(tell)?,
+            Program::Analyses | Program::Trace | Program::TraceWithout(_) => own().map_err(tell)?,
             Program::Tshark => tshark(capture, true),
             Program::Nfstrace => peers::command("nfstrace"),
         };
         match self {
             Program::Analyses => command.args(["--json", "analyze"]).arg(capture),
-            Program::Trace => {
-                command.args(["--json", "capture", "-r"]).arg(capture).arg("--out").arg(folder.join("trace"))
+            Program::Trace | Program::TraceWithout(_) => {
+                command.args(["--json", "capture", "-r"]).arg(capture).arg("--out").arg(folder.join("trace"));
+                if let Program::TraceWithout(leaving) = self {
+                    for table in leaving.tables() {
+                        command.args(["--without", table]);
+                    }
+                }
+                &mut command
             }
             Program::Tshark => &mut command,
             // It writes a file for each connection into the folder in which it runs.
@@ -150,7 +182,9 @@ impl Program {
         }
         let (calls, trace_bytes) = self.read(&said).map_err(tell)?;
         let extents = match self {
-            Program::Trace => extents::sizes(&folder.join("trace")).map_err(BenchError::failed)?,
+            Program::Trace | Program::TraceWithout(_) => {
+                extents::sizes(&folder.join("trace")).map_err(BenchError::failed)?
+            }
             _ => Vec::new(),
         };
         fs::remove_dir_all(&folder).map_err(tell)?;
@@ -168,7 +202,7 @@ impl Program {
     fn read(self, said: &Path) -> io::Result<(u64, Option<u64>)> {
         let lines = || Ok::<_, io::Error>(BufReader::new(File::open(said)?).lines());
         match self {
-            Program::Analyses | Program::Trace => {
+            Program::Analyses | Program::Trace | Program::TraceWithout(_) => {
                 let report: Value = serde_json::from_str(&fs::read_to_string(said)?)?;
                 let calls = report["ledger"]["calls"].as_u64();
                 let calls = calls.ok_or_else(|| io::Error::other("its report has no ledger"))?;

@@ -120,6 +120,7 @@ pub struct TraceRecorder {
     shared: Arc<Shared>,
     common: Common,
     groups: Groups,
+    latency_histograms: bool,
     generation: u64,
     chunk_bytes: usize,
     sent: Instant,
@@ -197,6 +198,7 @@ impl TraceRecorder {
                 repeats_attributes: options.repeats_attributes,
             },
             groups,
+            latency_histograms: options.latency_histograms,
             generation: 0,
             chunk_bytes: options.chunk_bytes,
             sent: Instant::now(),
@@ -314,12 +316,14 @@ impl TraceRecorder {
 
 impl Sink for TraceRecorder {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let TraceRecorder { groups, common, .. } = self;
+        let TraceRecorder { groups, common, latency_histograms, .. } = self;
         let peers = &operation.peers;
         let transport = if peers.transport == Transport::Tcp { TCP } else { UDP };
         let flow = groups.flows.number(peers.client, peers.server, transport, common);
         groups.operations.record(operation, flow, common);
-        groups.latencies.record(operation, common);
+        if *latency_histograms {
+            groups.latencies.record(operation, common);
+        }
         groups.protocols.record(operation, &mut groups.files, common);
     }
 

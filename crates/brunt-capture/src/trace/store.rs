@@ -80,6 +80,10 @@ pub struct TraceOptions {
     /// Attributes are stored with every reply, not only when they are not what was told of the file last: a larger
     /// trace that says which reply had which.
     pub repeats_attributes: bool,
+    /// The table `latency_histograms` is written; otherwise it is empty.
+    pub latency_histograms: bool,
+    /// The table `sketches` is written; otherwise it is empty.
+    pub sketches: bool,
     /// Takes what the user should know.
     pub tell: Tell,
     /// Ends a wait for room.
@@ -100,6 +104,8 @@ impl Default for TraceOptions {
             on_lag: OnLag::default(),
             anonymizer: None,
             repeats_attributes: false,
+            latency_histograms: true,
+            sketches: true,
             tell: Arc::new(|_| {}),
             stop: Arc::new(|| false),
         }
@@ -254,7 +260,7 @@ impl Lane {
             generation: 0,
             open_bytes: vec![0; tables.len()],
             writers,
-            sketches: SketchMaker::of(&tables),
+            sketches: options.sketches.then(|| SketchMaker::of(&tables)).flatten(),
             options: options.clone(),
             shared: Arc::clone(shared),
             begun: Instant::now(),

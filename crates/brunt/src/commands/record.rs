@@ -58,6 +58,10 @@ pub struct KeepArgs {
     #[arg(long, value_name = "TIME", requires = "to", default_value = "10m")]
     to_wait: Span,
 
+    /// Leave these tables empty: for `brunt bench capture --tables`, which measures what they cost.
+    #[arg(long, hide = true, value_name = "TABLE", requires = "out")]
+    without: Vec<MergeableTable>,
+
     /// What to do when the disk is full [default: stop].
     #[arg(long, value_name = "WHAT")]
     on_full: Option<Full>,
@@ -88,6 +92,14 @@ enum Full {
     Stop,
     /// Wait until there is space, then continue.
     Wait,
+}
+
+/// `--without`: tables whose rows add up or merge, and could be made of the others.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq)]
+#[value(rename_all = "snake_case")]
+enum MergeableTable {
+    LatencyHistograms,
+    Sketches,
 }
 
 impl KeepArgs {
@@ -171,6 +183,8 @@ impl KeepArgs {
             lists_parts: self.to.is_some(),
             on_full: self.on_full.map_or_else(OnFull::default, OnFull::from),
             anonymizer: anonymizer.map_err(Failure::usage)?,
+            latency_histograms: !self.without.contains(&MergeableTable::LatencyHistograms),
+            sketches: !self.without.contains(&MergeableTable::Sketches),
             tell: Arc::new(move |what| tell.note(what)),
             stop: Arc::new(move || stop.is_interrupted()),
             ..TraceOptions::default()

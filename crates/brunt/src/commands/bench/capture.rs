@@ -37,6 +37,11 @@ pub struct Capture {
           default_missing_values = ["0.5", "1", "2", "5"])]
     loss: Option<Vec<f64>>,
 
+    /// Measure what the tables latency_histograms and sketches cost instead: traces with both, with one, and without,
+    /// in turns
+    #[arg(long, conflicts_with_all = ["loss", "make", "replay", "part"])]
+    tables: bool,
+
     /// Seed for the choice of removed packets
     #[arg(long, default_value_t = 1, requires = "loss")]
     seed: u64,
@@ -69,6 +74,7 @@ impl Subcommand for Capture {
         ("brunt bench capture --quick", "a quick look, on generated captures"),
         ("brunt bench capture nfs.pcap", "all installed programs on your own capture"),
         ("brunt bench capture --loss", "how much is recovered when packets are missing"),
+        ("brunt bench capture --tables", "what histograms and sketches cost a capture"),
         ("brunt bench capture nfs.pcap --replay veth0", "send a capture as fast as the interface accepts it"),
         (
             "brunt bench capture nfs.pcap --replay veth0 --for 10m --rate 2",
@@ -84,6 +90,7 @@ impl Subcommand for Capture {
             part: self.part,
             folder: self.folder,
             loss: self.loss,
+            tables: self.tables,
             seed: self.seed,
             make: self.make,
             replay: self.replay,
