@@ -23,6 +23,7 @@ use parquet::file::reader::FileReader;
 
 use crate::batch::Batch;
 use crate::catalog::{CATALOG_FOLDER, CATALOG_FORMAT, Catalog, LakePart, LakeTap, version_path, versions};
+use crate::delta;
 use crate::error::LakeError;
 use crate::lock;
 use crate::part_writer::int_extremes;
@@ -457,7 +458,7 @@ impl Compaction {
     }
 
     /// Deletes what nobody needs: versions that no reader holds and that are old enough, parts that none of the others
-    /// has, and what a killed process left behind. Call it after a failure, too.
+    /// has nor the newest version of a table's log, and what a killed process left behind. Call it after a failure, too.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -477,12 +478,13 @@ impl Compaction {
             .collect();
         self.counts.parts_kept = 0;
         for table in folders_in(&self.root)? {
+            let in_log = self.in_log(&table);
             for path in lake_files(&table)? {
                 let below = path.strip_prefix(&self.root).unwrap_or(&path).to_string_lossy().into_owned();
                 if newest_paths.contains(below.as_str()) {
                     continue;
                 }
-                if live.contains(below.as_str()) {
+                if live.contains(below.as_str()) || in_log.contains(&path) {
                     self.counts.parts_kept += 1;
                     continue;
                 }
@@ -496,6 +498,14 @@ impl Compaction {
             self.sweep_captured(&table, &kept)?;
         }
         Ok(())
+    }
+
+    /// What the newest version of a table's log names: its readers hold no lock, and find no other version.
+    fn in_log(&self, table: &Path) -> BTreeSet<PathBuf> {
+        let name = table.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        // One that another program has changed is that program's to look after.
+        let log = delta::log_files(&self.root, &name).ok().flatten();
+        log.into_iter().flat_map(|log| log.parts).map(|part| table.join(part)).collect()
     }
 
     /// Deletes parts of the lake's own capture that all of these versions have taken in.

@@ -200,6 +200,12 @@ pub fn log_files(root: &Path, table: &str) -> Result<Option<DeltaLogFiles>, Delt
     Ok(Some(DeltaLogFiles { versions, checkpoints, parts: log.parts.into_keys().collect() }))
 }
 
+/// Whether any table in `root` has a log: then there may be readers who hold no lock.
+pub fn has_log(root: &Path) -> bool {
+    let folders = std::fs::read_dir(root).into_iter().flatten().flatten();
+    folders.into_iter().any(|folder| folder.path().join(LOG_FOLDER).is_dir())
+}
+
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

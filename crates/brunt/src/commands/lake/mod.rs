@@ -10,11 +10,13 @@ mod push_lake;
 mod repeat;
 
 use std::path::Path;
+use std::time::Duration;
 
 use brunt_capture::trace::ReplayError;
 use brunt_capture::trace::lake::{GatherError, GatherOptions, Gathered};
 use brunt_core::quantity::{Size, Span};
 use brunt_lake::LakeError;
+use brunt_lake::delta::has_log;
 use brunt_lake::place::Grain;
 use brunt_remote::folder::is_moved;
 use brunt_remote::{FolderLock, RemoteError};
@@ -54,11 +56,15 @@ struct WriteArgs {
     #[arg(long, value_name = "WHAT")]
     by: Option<By>,
 
-    /// Keep parts that were replaced at least this long. They are always kept as long as `brunt` or the Python package
-    /// reads them; other programs hold no lock.
-    #[arg(long, value_name = "TIME", default_value = "0s")]
-    keep_old: Span,
+    /// Keep parts that were replaced at least this long [default: 10m if tables have Delta Lake logs, whose readers hold no
+    /// lock, or else 0s]. They are always kept as long as `brunt` or the Python package reads them, or a log's newest
+    /// version names them.
+    #[arg(long, value_name = "TIME")]
+    keep_old: Option<Span>,
 }
+
+/// Queries through logs are over by then, or have opened all their files.
+const KEEP_OLD_WITH_LOG: Duration = Duration::from_secs(600);
 
 /// `--by`.
 #[derive(clap::ValueEnum, Clone, Copy)]
@@ -70,14 +76,16 @@ enum By {
 }
 
 impl WriteArgs {
-    fn options(&self) -> GatherOptions {
+    /// For the lake in `root`.
+    fn options(&self, root: &Path) -> GatherOptions {
+        let keep_old = self.keep_old.map(|span| span.0);
         GatherOptions {
             part_bytes: self.part_size.0.max(1),
             grain: self.by.map(|by| match by {
                 By::Hour => Grain::Hour,
                 By::Day => Grain::Day,
             }),
-            keep_old: self.keep_old.0,
+            keep_old: keep_old.unwrap_or(if has_log(root) { KEEP_OLD_WITH_LOG } else { Duration::ZERO }),
         }
     }
 }

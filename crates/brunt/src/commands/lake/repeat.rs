@@ -33,7 +33,8 @@ pub struct RepeatArgs {
 
 pub fn run(args: &RepeatArgs, output: &Output) -> Done {
     let begun = Instant::now();
-    let counts = repeat(&args.out, &args.trace, args.rows, &args.write.options()).map_err(failure)?;
+    let counts =
+        repeat(&args.out, &args.trace, args.rows, &args.write.options(&args.out)).map_err(failure)?;
     let seconds = begun.elapsed().as_secs_f64();
     let rows_per_second = counts.rows as f64 / seconds;
     output.line(format_args!("copies      {}, one each {} s", counts.copies, counts.period_seconds));
