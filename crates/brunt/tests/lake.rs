@@ -213,6 +213,64 @@ fn killed_while_a_capture_writes() {
     }
 }
 
+/// A trace is added to a lake again and again while its capture writes, and the program is killed at any instant; now and then
+/// the lake is compacted. At every look each row is there once, without holes, and none that was there is gone; in the end all are.
+#[test]
+fn killed_while_a_running_capture_is_added() {
+    let (folder, mut random) = (TempDir::new("lake-added"), Random::new(seed()));
+    let (trace, lake) = (folder.join("trace"), folder.join("lake"));
+    std::fs::create_dir(&trace).expect("a folder");
+    let (written, stop) = ([AtomicI64::new(0), AtomicI64::new(0)], AtomicBool::new(false));
+    let (mut killed, mut round, count) = (0, 0, rounds(8, 25));
+    let add = || {
+        let mut add = brunt();
+        add.args(["--json", "lake", "add"]).arg(&lake).arg(&trace).args(["--tap", "one"]);
+        add.args(["--part-size", "64KiB"]);
+        add
+    };
+    let look = |at_least, what: &str| {
+        let mut ids = Vec::new();
+        let read =
+            read_table(&lake, &tables::OPERATIONS, |batch| ids.extend_from_slice(batch.ints("record_id")));
+        assert!(read.expect("readable").is_empty());
+        check_ids(ids, at_least, what)
+    };
+    let mut seen = [0, 0];
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_trace(&trace, &written, &stop));
+        support::eventually("rows", 30, || written[1].load(Ordering::Acquire) > 1000);
+        let mut longest_us = 30_000;
+        while killed < count && round < 4 * count {
+            round += 1;
+            let mut child = add().stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+            std::thread::sleep(Duration::from_micros(random.below(longest_us)));
+            match child.try_wait().expect("known") {
+                Some(status) => {
+                    assert!(status.success(), "{status}");
+                    longest_us = longest_us * 3 / 4 + 2000;
+                }
+                None => {
+                    child.kill().expect("killed");
+                    child.wait().expect("gone");
+                    (killed, longest_us) = (killed + 1, longest_us * 5 / 4);
+                }
+            }
+            seen = look(seen, "after a kill");
+            if round % 5 == 0 {
+                succeed(&mut add(), 60);
+                succeed(&mut compact(&lake, &[]), 60);
+                seen = look(seen, "after a compaction");
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        writer.join().expect("the writer came to its end");
+    });
+    assert!(killed >= count / 2, "only {killed} of {round} were killed");
+    assert!(seen[0] > 0, "rows were added meanwhile");
+    succeed(&mut add(), 60);
+    assert_eq!(look(seen, "at the end"), written.each_ref().map(|count| count.load(Ordering::Acquire)));
+}
+
 fn files_below(folder: &Path) -> BTreeMap<PathBuf, ()> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(folder).expect("a folder") {

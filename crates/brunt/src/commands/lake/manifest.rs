@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use brunt_capture::trace::manifest::{ManifestError, write_manifest};
+use brunt_lake::DeltaError;
 use serde_json::json;
 
 use crate::cli::{Done, Failure, Output};
@@ -51,6 +52,8 @@ fn failure(error: ManifestError) -> Failure {
     match &error {
         ManifestError::NotCompacted(folder) => Failure::usage(&error)
             .advise(format!("compact it first: `brunt lake compact {}`", folder.display())),
+        ManifestError::Delta(DeltaError::Io { .. }) => Failure::failed(&error)
+            .advise("run it again: tables whose logs were continued have nothing new then"),
         ManifestError::Trace(_) | ManifestError::Lake(_) | ManifestError::Delta(_) => Failure::usage(&error),
     }
 }
