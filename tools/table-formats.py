@@ -1,4 +1,5 @@
-"""Reads the Delta Lake logs of a lake in one engine, for tools/table-formats.sh.
+"""Reads the Delta Lake logs of a lake in one engine, for tools/table-formats.sh; and the parts that its catalog lists, without
+a log, which must give the same.
 
     table-formats.py ENGINE LAKE      duckdb, spark or sail; prints one line of JSON for each question
 
@@ -10,7 +11,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
-from delta_engines import rows_of
+from delta_engines import rows_of, rows_of_parts
 
 QUESTIONS = {
     "rows": "SELECT count(*), count(latency_ns), sum(latency_ns), sum(record_id) FROM operations",
@@ -29,8 +30,12 @@ def main():
     # Halfway in time.
     [(middle,)] = ask("SELECT CAST(min(request_first_ns) / 2 + max(request_first_ns) / 2 AS BIGINT) FROM operations")
     middle = middle // 1_000_000 * 1_000_000
+    answers = {name: ask(question.format(middle=middle)) for name, question in QUESTIONS.items()}
+    # With views of the same names.
+    ask = rows_of_parts(sys.argv[1], sys.argv[2])
     for name, question in QUESTIONS.items():
         rows = ask(question.format(middle=middle))
+        assert rows == answers[name], f"{name}: {answers[name]} by the log, {rows} by the catalog"
         print(json.dumps([name, [[value if isinstance(value, str) else int(value) for value in row] for row in rows]]))
     sys.stdout.flush()
     # A server in this process ends with it.

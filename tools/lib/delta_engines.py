@@ -1,11 +1,13 @@
 """Engines that read the Delta Lake logs of a lake (`brunt lake manifest`), for tools/table-formats.py and tools/lake-scale.py.
 
 `rows_of(ENGINE, LAKE)` opens one of duckdb, spark and sail, with the lake's tables as views, and returns a function that
-answers a question with rows. Spark gets its jars from $DELTA_JARS and its master from $SPARK_MASTER; Sail starts in this process,
-as a cluster of workers if SAIL_MODE says so.
+answers a question with rows. `rows_of_parts` does the same without a log, by the list in the lake's catalog. Spark gets its
+jars from $DELTA_JARS and its master from $SPARK_MASTER; Sail starts in this process, as a cluster of workers if SAIL_MODE says
+so.
 """
 
 import glob
+import json
 import os
 
 TABLES = ("operations", "flows", "packets")
@@ -28,6 +30,31 @@ def duckdb_rows(lake):
 def spark_rows(lake, session):
     for table in TABLES:
         session.read.format("delta").load(f"{lake}/{table}").createOrReplaceTempView(table)
+    return lambda question: [tuple(row) for row in session.sql(question).collect()]
+
+
+def parts_of(lake, table):
+    """The parts of a table in the newest version of a lake's catalog."""
+    newest = max(glob.glob(f"{glob.escape(lake)}/_catalog/v*.json"))
+    with open(newest) as catalog:
+        return [f"{lake}/{part['path']}" for part in json.load(catalog)["parts"][table]]
+
+
+def rows_of_parts(engine, lake):
+    lake = os.path.abspath(lake)
+    if engine == "duckdb":
+        import duckdb
+
+        connection = duckdb.connect()
+        for table in TABLES:
+            # Folders are named like columns.
+            connection.read_parquet(parts_of(lake, table), hive_partitioning=False).create_view(table)
+        return lambda question: connection.execute(question).fetchall()
+    session = {"spark": open_spark, "sail": open_sail}[engine]()
+    # Spark has no type for nanoseconds: their twins are numbers in any case.
+    session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    for table in TABLES:
+        session.read.parquet(*parts_of(lake, table)).createOrReplaceTempView(table)
     return lambda question: [tuple(row) for row in session.sql(question).collect()]
 
 
