@@ -109,24 +109,43 @@ fn the_kubernetes_api_takes_the_manifests() {
 /// Captures on nodes: what the API takes, with no more rights than packets need, and options that there are.
 #[test]
 fn the_kubernetes_api_takes_the_captures() {
-    let manifest = file("capture.yaml");
-    let text_of = std::fs::read_to_string(&manifest).unwrap();
-    let command = text_of.lines().find(|line| line.contains("exec brunt capture ")).expect("a capture");
-    let help = brunt().args(["capture", "--help"]).output().unwrap();
-    let options: Vec<&str> = command.split_whitespace().filter(|word| word.starts_with("--")).collect();
-    assert!(options.len() > 2);
-    options.iter().for_each(|option| assert!(text(&help).contains(&format!("{option} <")), "{option}"));
+    let manifests = ["capture.yaml", "capture-s3.yaml"].map(file);
+    let takes = |command: &[&str], line: &str| {
+        let help = brunt().args(command).arg("--help").output().unwrap();
+        let options: Vec<&str> = line.split_whitespace().filter(|word| word.starts_with("--")).collect();
+        assert!(!options.is_empty(), "{line}");
+        options.iter().for_each(|option| assert!(text(&help).contains(&format!("{option} <")), "{option}"));
+    };
+    for manifest in &manifests {
+        let text_of = std::fs::read_to_string(manifest).unwrap();
+        let of = |command: &str| text_of.lines().find(|line| line.contains(command));
+        takes(&["capture"], of("exec brunt capture ").expect("a capture"));
+        of(" brunt lake push ").into_iter().for_each(|line| takes(&["lake", "push"], line));
+    }
     let ready = Command::new(root().join("tools/kubernetes.sh")).arg("--ready").status();
     if !ready.is_ok_and(|status| status.success()) {
         skip("kubernetes-validate (tools/kubernetes.sh --prepare)");
         return;
     }
-    for version in VERSIONS {
-        let said = validate(version, &manifest);
+    for (version, manifest) in
+        VERSIONS.into_iter().flat_map(|version| manifests.each_ref().map(|one| (version, one)))
+    {
+        let said = validate(version, manifest);
         assert!(said.status.success(), "{version}: {}", text(&said));
     }
-    let objects: Value = serde_json::from_slice(&validate(VERSIONS[1], &manifest).stdout).unwrap();
-    let objects = objects.as_array().unwrap();
+    let objects = |manifest: &Path| -> Vec<Value> {
+        serde_json::from_slice(&validate(VERSIONS[1], manifest).stdout).unwrap()
+    };
+    let [objects, moving] = manifests.each_ref().map(|manifest| objects(manifest));
+    let pod =
+        &moving.iter().find(|one| one["kind"] == "DaemonSet").expect("captures")["spec"]["template"]["spec"];
+    for container in [&pod["initContainers"][0], &pod["containers"][0]] {
+        assert_eq!(
+            container["envFrom"][0]["secretRef"]["name"], "brunt-s3",
+            "no credentials in the manifest"
+        );
+        assert_eq!(container["securityContext"]["capabilities"]["drop"], serde_json::json!(["ALL"]));
+    }
     let of_kind = |kind: &str| objects.iter().find(|one| one["kind"] == kind).expect("an object");
     let pods = [
         &of_kind("DaemonSet")["spec"]["template"]["spec"],
