@@ -90,16 +90,15 @@ pub fn repeat(
     let grain = options.grain.unwrap_or(Grain::Hour);
     let mut compaction = Compaction::begin(root, compact, || Ok(grain))?;
     compaction.taps_mut().push(whole_tap(trace)?);
-    tell_tap(&mut compaction)?;
-    let repeated = compaction.repeat(&layouts, &source, &repeat);
-    let done = repeated
-        .and_then(|()| layouts.iter().try_for_each(|layout| compaction.put_columns(layout).map(drop)));
+    let done = tell_tap(&mut compaction)
+        .and_then(|()| compaction.repeat(&layouts, &source, &repeat))
+        .and_then(|()| layouts.iter().try_for_each(|layout| compaction.put_columns(layout).map(drop)))
+        .and_then(|()| compaction.commit(PROGRAM));
     if let Err(error) = done {
         // What is half written takes room that others need.
         let _ = compaction.sweep();
         return Err(error.into());
     }
-    compaction.commit(PROGRAM)?;
     let counts = compaction.counts();
     let rows = compaction.draft().parts.values().flatten().map(|part| part.rows).sum();
     Ok(RepeatCounts {
