@@ -22,7 +22,7 @@ use std::time::Duration;
 use brunt_lake::catalog::{CATALOG_FOLDER, version_of, version_path};
 use brunt_lake::compact::part_version;
 use brunt_lake::reader::PartFile;
-use brunt_lake::{Catalog, LakeError, LakePart, LakeSnapshot, delta};
+use brunt_lake::{Catalog, DeltaError, LakeError, LakePart, LakeSnapshot, delta};
 
 use crate::address::RemoteAddress;
 use crate::error::RemoteError;
@@ -59,7 +59,8 @@ pub struct LakePlan {
     pub hints: Vec<LocalPart>,
     /// Parts that the store has according to its newest version.
     pub known: u64,
-    /// Tables whose logs have to wait, since they name parts that are neither in the version nor in the store.
+    /// Tables whose logs have to wait: they name parts that are neither in the version nor in the store, or another program
+    /// has changed them.
     pub stale_logs: Vec<String>,
     /// The same of tables with a log, with what the newest version of the log names.
     log_parts: BTreeMap<String, BTreeSet<String>>,
@@ -203,7 +204,15 @@ impl StoredLake {
         live: &BTreeSet<&str>,
         plan: &mut LakePlan,
     ) -> Result<(), RemoteError> {
-        let Some(log) = delta::log_files(root, table)? else { return Ok(()) };
+        let log = match delta::log_files(root, table) {
+            // What other programs wrote may name what is in no version of the catalog.
+            Err(DeltaError::Foreign { .. }) => {
+                plan.stale_logs.push(table.to_string());
+                return Ok(());
+            }
+            log => log?,
+        };
+        let Some(log) = log else { return Ok(()) };
         let is_there = |part: &String| {
             let path = format!("{table}/{part}");
             live.contains(path.as_str()) || self.objects.contains_key(&path)

@@ -147,7 +147,7 @@ fn print(gathered: &Gathered, output: &Output) {
     output.line(format_args!("deleted     {} old parts", counts.parts_deleted));
     if counts.parts_kept > 0 {
         output.line(format_args!(
-            "kept        {} old parts, for readers or --keep-old; the next compaction deletes them",
+            "kept        {} old parts, for readers, --keep-old or Delta logs; a later compaction deletes them",
             counts.parts_kept
         ));
     }

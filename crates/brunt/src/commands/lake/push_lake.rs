@@ -39,7 +39,7 @@ pub fn run(
     let plan = read(ask, &mover)?.plan(held).map_err(failure)?;
     for table in &plan.stale_logs {
         output.note(format_args!(
-            "{table}: its Delta Lake log stays here, since it names parts that were replaced; `brunt lake manifest` continues it"
+            "{table}: its Delta Lake log stays here: it names parts that were replaced (`brunt lake manifest` continues it), or another program has changed it"
         ));
     }
     let counts = send(args, &plan, &mut mover, output)?;
