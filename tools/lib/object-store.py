@@ -550,7 +550,7 @@ def a_lake_is_copied_version_by_version(reference):
     for tap in taps:
         brunt("lake", "add", lake, reference, *tap)
         brunt("lake", "manifest", lake)
-        answer, more = push_with_kills(lake, to, 8, look)
+        answer, more = push_with_kills(lake, to, 5, look)
         kills += more
         version, tables = same_lakes(lake, objects("lake"))
     # What the store has is not sent again, nor read again here.
@@ -587,7 +587,7 @@ def a_lake_is_copied_version_by_version(reference):
     # And back, with kills: the same lake, which can be gone on with and pushed again.
     back = work / "lake-back"
     link.pause_s = 0.002
-    for _ in range(6):
+    for _ in range(4):
         process = start("lake", "pull", to, back)
         try:
             process.communicate(timeout=0.1 + chance.random() * 0.4)
