@@ -48,7 +48,7 @@ pub enum Program {
     /// `brunt capture --out` on two cores.
     Trace,
     /// The same without some of the trace's tables.
-    TraceWithout(Leaving),
+    TraceWithout(TablesLeftOut),
     /// tshark, with its fields of NFS written.
     Tshark,
     /// nfstrace, with its histograms of latencies.
@@ -57,7 +57,7 @@ pub enum Program {
 
 /// Tables that a trace can do without, since others have what they are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaving {
+pub enum TablesLeftOut {
     /// `latency_histograms`.
     Histograms,
     /// `sketches`.
@@ -66,13 +66,13 @@ pub enum Leaving {
     Both,
 }
 
-impl Leaving {
+impl TablesLeftOut {
     /// The tables that are left out.
     pub fn tables(self) -> &'static [&'static str] {
         match self {
-            Leaving::Histograms => &["latency_histograms"],
-            Leaving::Sketches => &["sketches"],
-            Leaving::Both => &["latency_histograms", "sketches"],
+            TablesLeftOut::Histograms => &["latency_histograms"],
+            TablesLeftOut::Sketches => &["sketches"],
+            TablesLeftOut::Both => &["latency_histograms", "sketches"],
         }
     }
 }
@@ -103,9 +103,9 @@ impl Program {
         match self {
             Program::Analyses => "ours, all analyses, one core",
             Program::Trace => "ours, and the trace, two cores",
-            Program::TraceWithout(Leaving::Histograms) => "the trace without histograms",
-            Program::TraceWithout(Leaving::Sketches) => "the trace without sketches",
-            Program::TraceWithout(Leaving::Both) => "the trace without either",
+            Program::TraceWithout(TablesLeftOut::Histograms) => "the trace without histograms",
+            Program::TraceWithout(TablesLeftOut::Sketches) => "the trace without sketches",
+            Program::TraceWithout(TablesLeftOut::Both) => "the trace without either",
             Program::Tshark => "tshark, fields",
             Program::Nfstrace => "nfstrace, histograms",
         }
@@ -158,8 +158,8 @@ impl Program {
             Program::Analyses => command.args(["--json", "analyze"]).arg(capture),
             Program::Trace | Program::TraceWithout(_) => {
                 command.args(["--json", "capture", "-r"]).arg(capture).arg("--out").arg(folder.join("trace"));
-                if let Program::TraceWithout(leaving) = self {
-                    for table in leaving.tables() {
+                if let Program::TraceWithout(left_out) = self {
+                    for table in left_out.tables() {
                         command.args(["--without", table]);
                     }
                 }

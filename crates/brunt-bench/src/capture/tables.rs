@@ -4,13 +4,13 @@
 use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
-use super::programs::{Leaving, Program, ProgramRun};
+use super::programs::{Program, ProgramRun, TablesLeftOut};
 use super::subject::SubjectCapture;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
 const WITH_ALL: Program = Program::Trace;
-const WITHOUT: [Leaving; 3] = [Leaving::Both, Leaving::Histograms, Leaving::Sketches];
+const WITHOUT: [TablesLeftOut; 3] = [TablesLeftOut::Both, TablesLeftOut::Histograms, TablesLeftOut::Sketches];
 
 /// Measures all captures and prints a table for each.
 pub fn run(subjects: &[SubjectCapture], rounds: u32, scratch: &Scratch, output: &dyn Console) -> BenchResult {
@@ -44,14 +44,14 @@ fn print(subject: &SubjectCapture, runs: &[Vec<ProgramRun>], output: &dyn Consol
         "  {:<42} {:>26} {:>26} {:>12}",
         "with both, of the same", "time", "processor time", "bytes"
     ));
-    let line = |(leaving, without): (Leaving, &Vec<ProgramRun>)| {
-        let name = format!("without {}", leaving.tables().join(" and "));
+    let line = |(left_out, without): (TablesLeftOut, &Vec<ProgramRun>)| {
+        let name = format!("without {}", left_out.tables().join(" and "));
         let wall = ratio(all, without, |run| run.wall.as_secs_f64());
         let cpu = ratio(all, without, |run| run.cpu.as_secs_f64());
         let bytes = bytes(all) as f64 / bytes(without).max(1) as f64;
         output.line(format_args!("  {name:<42} {:>26} {:>26} {bytes:>12.3}", words(&wall), words(&cpu)));
         json!({
-            "without": leaving.tables(), "time": wall, "processor_time": cpu, "bytes": bytes,
+            "without": left_out.tables(), "time": wall, "processor_time": cpu, "bytes": bytes,
             "calls_found": without[0].calls,
         })
     };
