@@ -2,8 +2,9 @@
 # The machine of examples/stores/guest.toml: an unmodified Debian kernel and an initramfs that formats and mounts its disks
 # and runs Brunt's agent, to be booted by QEMU. No root.
 #
-#   guest.sh --prepare [FOLDER]     fetch the kernel, build the initramfs (network), and find out whether KVM runs them here
-#   guest.sh --ready [FOLDER]       exit 0 when prepared
+#   guest.sh --prepare              nothing: no stage of CI has guests
+#   guest.sh --build [FOLDER]       fetch the kernel, build the initramfs (network), and find out whether KVM runs them here
+#   guest.sh --ready [FOLDER]       exit 0 when built
 #
 # FOLDER is what BRUNT_GUEST has to name when an experiment with guests is run; default: that variable, or target/tools/guest.
 # Its file accel says how guests run: kvm, or tcg (emulated) where /dev/kvm is missing or does not run this kernel.
@@ -16,7 +17,7 @@ MODULES="virtio_pci virtio_blk virtio_console virtio_rng ext4 crc32c_generic crc
 # Older files than this are of another layout.
 LAYOUT=1
 
-prepare() {
+build() {
   mkdir -p "$DIR"
   local kernel version root tree
   work=$(mktemp -d "$DIR/build.XXXXXX"); trap 'rm -rf "$work"' EXIT
@@ -68,7 +69,7 @@ INIT
   if boots kvm; then echo kvm >"$DIR/accel"; else boots tcg || { echo "it boots neither by KVM nor emulated" >&2; exit 125; }
     echo tcg >"$DIR/accel"; fi
   echo $LAYOUT >"$DIR/layout"
-  echo "prepared $kernel in $DIR, run by $(cat "$DIR/accel")"
+  echo "built $kernel in $DIR, run by $(cat "$DIR/accel")"
 }
 
 boots() {
@@ -83,7 +84,8 @@ boots() {
 ready() { [ "$(cat "$DIR/layout" 2>&1)" = $LAYOUT ] && [ -s "$DIR/accel" ]; }
 
 case ${1:-} in
-  --prepare) ready || prepare ;;
+  --prepare) ;;
+  --build) ready || build ;;
   --ready) ready ;;
-  *) sed -n '2,11p' "$0"; exit 2 ;;
+  *) sed -n '2,12p' "$0"; exit 2 ;;
 esac

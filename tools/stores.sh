@@ -9,7 +9,7 @@
 #
 # On two cores with other work beside it, Ceph takes 1:15 and 620 MiB of memory, GlusterFS 2:10 and 230 MiB; what the
 # stores write is in TMPDIR, up to 3 GiB. Guests take 10 minutes and 1.2 GiB where they are emulated, and need what
-# tools/guest.sh --prepare makes. Exit status 1 where a summary says that something is wrong, 125 where a store cannot run.
+# tools/guest.sh --build makes. Exit status 1 where a summary says that something is wrong, 125 where a store cannot run.
 #
 # Needs root. Packages of Debian are named in the heads of the examples. BRUNT is the program [target/release/brunt]; KEEP a
 # folder for the results.
@@ -58,7 +58,7 @@ out=${KEEP:-$(mktemp -d)}; mkdir -p "$out"
 for store; do
   if [ "$store" = guests ]; then
     export BRUNT_GUEST=${BRUNT_GUEST:-$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/guest")}
-    tools/guest.sh --ready || { echo "guests need a machine: run tools/guest.sh --prepare" >&2; exit 125; }
+    tools/guest.sh --ready || { echo "guests need a machine: run tools/guest.sh --build" >&2; exit 125; }
     echo "== guests, run by $(cat "$BRUNT_GUEST/accel"): examples/indexes-guests.toml, once"
     # With all that it includes.
     cp -r examples "$out/once"
