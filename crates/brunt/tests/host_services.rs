@@ -172,7 +172,7 @@ fn a_service_elsewhere_that_misbehaves() {
     assert!(log.len() == 262144 && log.starts_with("well\nwell\n"), "all that it may have: {}", log.len());
     marked.refused_there(
         "[services.away]\nready = { port = 0 }\ncommand = \"setsid sleep 1000 & setsid setsid sleep 1001 &\"\n",
-        &["its command ended and left sleep (", "write daemon = true"],
+        &["its command ended and left ", "write daemon = true"],
     );
     marked.refused_there(
         "[services.weak]\ncommand = \"echo too soon; exit 1\"\nready = { port = 0 }\n",

@@ -131,7 +131,7 @@ fn a_service_that_forks_away() {
     let away = "command = \"setsid sleep 1000 & setsid setsid sleep 1001 &\"\n";
     marked.refused(
         &format!("[services.away]\nready = {{ port = 0 }}\n{away}"),
-        &["its command ended and left sleep (", "write daemon = true"],
+        &["its command ended and left ", "write daemon = true"],
     );
     let daemon = format!("[services.away]\ndaemon = true\n{away}");
     let (went_well, _, said) = marked.run(&format!("{LOAD}{SHORT}{TARGET}{daemon}"));
