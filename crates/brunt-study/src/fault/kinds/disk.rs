@@ -110,8 +110,11 @@ impl Kind for Disk {
     fn prepare(&self, _common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let role = scene.service(&self.service)?;
         let folder = role.folder().map(ToOwned::to_owned);
-        let folder =
-            folder.ok_or_else(|| DriverError::unfit("its service has no folder", "name another service"))?;
+        // Those of other hosts have theirs there.
+        let folder = folder.ok_or_else(|| {
+            let what = "its service runs on another host, where disks are not slowed";
+            DriverError::unfit(what, "name a service of this machine or of its lab")
+        })?;
         let limits = self.limits();
         Ok(Prepared::new(move || {
             let role = Arc::clone(&role);
