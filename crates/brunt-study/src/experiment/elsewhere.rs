@@ -183,15 +183,22 @@ impl Experiment {
     /// Whether the services of virtual machines are there; each machine has one conversation, so it has one load at a time.
     fn check_guests(&self, source: &Source<'_>, hosts: &Hosts) -> Result<(), Box<FileError>> {
         for (name, service) in hosts.guests() {
-            if !self.services.contains_key(service) {
-                let what = format!("host {name}: {}", self.no_service(service));
-                return Err(source.mistake(&["hosts", name.as_str(), "guest"], what, None));
+            let wrong = |what: String, help: Option<String>| {
+                Err(source.mistake(&["hosts", name.as_str(), "guest"], what, help))
+            };
+            let Some(entry) = self.services.get(service) else {
+                return wrong(format!("host {name}: {}", self.no_service(service)), None);
+            };
+            let on = self.host_of_service(entry);
+            if hosts.is_elsewhere(&on) {
+                let what =
+                    format!("host {name}: service {service} is on host {on}, and guests are on this machine");
+                return wrong(what, Some("start the service here, or on a host of the lab".to_string()));
             }
             if let Some((other, _)) = hosts.guests().find(|(other, same)| *same == service && *other < name) {
                 let what =
                     format!("hosts {other} and {name} are guests of one service, which keeps one machine");
-                let help = Some("add a service for each".to_string());
-                return Err(source.mistake(&["hosts", name.as_str(), "guest"], what, help));
+                return wrong(what, Some("add a service for each".to_string()));
             }
             let is_on = |job: &&JobEntry| {
                 let workload = self.workloads.get(&job.workload);
