@@ -17,7 +17,7 @@ pub enum HostAddress {
         /// Its name in the experiment.
         name: String,
     },
-    /// A virtual machine that a service of the experiment keeps: its agent speaks over the socket [`GUEST_SOCKET`] in that
+    /// A virtual machine that a service of the experiment keeps: its agent speaks over the socket `agent` in that
     /// service's folder, which is no part of any network. Never written as an address.
     Guest {
         /// The name of the service.
