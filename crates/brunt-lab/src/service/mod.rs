@@ -34,7 +34,7 @@ pub const PORT_VARIABLE: &str = "BRUNT_PORT";
 /// What a keeper keeps, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeeperOrder {
-    /// The program. It is started with [`FOLDER_VARIABLE`] and [`FOLDERS_VARIABLE`], whatever its environment says of them.
+    /// The program. It is started with `BRUNT_FOLDER` and [`FOLDERS_VARIABLE`], whatever its environment says of them.
     pub program: ServiceProgram,
     /// This file says that what has to be done once before was done.
     pub prepared: PathBuf,
