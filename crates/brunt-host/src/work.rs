@@ -539,7 +539,8 @@ mod tests {
             until_release(AgentRun::begin(assignment, bench).unwrap(), false, step)
         };
         let open = said(&shared, "write-blocks", LoadStep::Open);
-        assert!(matches!(&open[..], [FromHost::Ready(ready), FromHost::Released] if ready.notes.len() == 2));
+        // In a virtual machine there is one more: its processor.
+        assert!(matches!(&open[..], [FromHost::Ready(ready), FromHost::Released] if ready.notes.len() >= 2));
         assert_eq!(there(), 1);
         for phase in ["write-blocks", "read-blocks"] {
             let said = said(&shared, phase, LoadStep::Run);
