@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -13,20 +12,15 @@ use brunt_lake::catalog::{Absorbed, version_path};
 use brunt_lake::place::Grain;
 use brunt_lake::{Catalog, LakePart, LakeSnapshot, LakeTap};
 use brunt_remote::mover::MoveTurn;
-use brunt_remote::pull::{PullCounts, Puller};
+use brunt_remote::pull::PullCounts;
 use brunt_remote::{
-    FolderSource, LakeMark, LakePlan, MoveOptions, Mover, RemoteAddress, RemoteError, RemoteStore,
-    StopWaiting, StoredLake,
+    FolderSource, LakeMark, LakePlan, MoveOptions, Mover, RemoteAddress, RemoteError, RemoteStore, StoredLake,
 };
 use support::{Link, MemoryStore, Objects};
 use tempfile::TempDir;
 
 fn address() -> RemoteAddress {
     "s3://lake/all".parse().unwrap()
-}
-
-fn store(objects: &Objects, link: &Link) -> MemoryStore {
-    MemoryStore { objects: objects.clone(), link: link.clone(), reads: RefCell::default() }
 }
 
 fn write(folder: &Path, name: &str) {
@@ -79,7 +73,7 @@ fn lake() -> TempDir {
 fn push(folder: &Path, objects: &Objects, link: &Link) -> Result<Option<LakePlan>, RemoteError> {
     let mark = LakeMark::read_or_make(folder)?;
     let options = MoveOptions { keeps_local: true };
-    let mut mover = Mover::new(address(), Box::new(store(objects, link)), mark, options);
+    let mut mover = Mover::new(address(), Box::new(MemoryStore::of(objects, link)), mark, options);
     mover.claim_place()?;
     let stored = StoredLake::read(mover.store(), &address())?;
     let plan = stored.plan(&LakeSnapshot::open(folder)?)?;
@@ -101,7 +95,7 @@ fn push(folder: &Path, objects: &Objects, link: &Link) -> Result<Option<LakePlan
 
 /// The newest version in a store; all its parts are there.
 fn newest(objects: &Objects, label: &str) -> Option<u64> {
-    let stored = StoredLake::read(&store(objects, &Link::whole()), &address()).unwrap();
+    let stored = StoredLake::read(&MemoryStore::of(objects, &Link::whole()), &address()).unwrap();
     let newest = stored.newest()?;
     for part in newest.parts.values().flatten() {
         let object = stored.objects().get(&part.path);
@@ -111,19 +105,7 @@ fn newest(objects: &Objects, label: &str) -> Option<u64> {
 }
 
 fn pull(folder: &Path, objects: &Objects, link: &Link) -> (PullCounts, Result<(), RemoteError>) {
-    let (store, mut counts) = (store(objects, link), PullCounts::default());
-    let (address, stop): (_, StopWaiting) = (address(), Arc::new(|| false));
-    let puller = Puller {
-        address: &address,
-        store: &store,
-        folder,
-        silence_max: Duration::ZERO,
-        stop: &stop,
-        progress: &|_, _| {},
-        tell: &|_| {},
-    };
-    let result = puller.run(&mut counts);
-    (counts, result)
+    support::pull(folder, &address(), objects, link)
 }
 
 fn live(folder: &Path) -> Vec<String> {
@@ -182,7 +164,7 @@ fn what_was_replaced_is_deleted_when_asked_for() {
     for name in ["operations/part-c00000003-0000.parquet", "operations/part-c00000002-0009.parquet"] {
         objects.lock().unwrap().insert(address().key(name), b"rows".to_vec());
     }
-    let store = store(&objects, &Link::whole());
+    let store = MemoryStore::of(&objects, &Link::whole());
     let stored = StoredLake::read(&store, &address()).unwrap();
     // The store's clock stands at 1 s.
     let outdated =

@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +10,8 @@ use std::time::Duration;
 
 use brunt_remote::folder::{self, MARK_NAME};
 use brunt_remote::mover::MoveTurn;
-use brunt_remote::pull::{PullCounts, Puller};
-use brunt_remote::{
-    FolderSource, LakeMark, MoveOptions, Mover, PartSource, RemoteAddress, RemoteError, StopWaiting,
-};
+use brunt_remote::pull::PullCounts;
+use brunt_remote::{FolderSource, LakeMark, MoveOptions, Mover, PartSource, RemoteAddress, RemoteError};
 use support::{Link, MemoryStore, Objects};
 use tempfile::TempDir;
 
@@ -36,7 +33,7 @@ fn folder_with_parts() -> TempDir {
 }
 
 fn mover(folder: &Path, objects: &Objects, link: &Link, keeps_local: bool) -> Mover {
-    let store = MemoryStore { objects: objects.clone(), link: link.clone(), reads: RefCell::default() };
+    let store = MemoryStore::of(objects, link);
     let mark = LakeMark::read_or_make(folder).unwrap();
     Mover::new(address(), Box::new(store), mark, MoveOptions { keeps_local })
 }
@@ -189,20 +186,7 @@ fn a_part_that_changes_meanwhile_stays() {
 
 /// Fetches with a store whose link is cut after so many requests.
 fn pull(folder: &Path, objects: &Objects, link: &Link) -> (PullCounts, Result<(), RemoteError>) {
-    let store = MemoryStore { objects: objects.clone(), link: link.clone(), reads: RefCell::default() };
-    let mut counts = PullCounts::default();
-    let (address, stop): (_, StopWaiting) = (address(), Arc::new(|| false));
-    let puller = Puller {
-        address: &address,
-        store: &store,
-        folder,
-        silence_max: Duration::ZERO,
-        stop: &stop,
-        progress: &|_, _| {},
-        tell: &|_| {},
-    };
-    let result = puller.run(&mut counts);
-    (counts, result)
+    support::pull(folder, &address(), objects, link)
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::agents::{Listening, certificates, host_by_agent, host_by_ssh, pids, ssh_to_here};
-use support::marked::{LOAD, Marked, SHORT, STUBBORN, TARGET, files_in, store};
+use support::marked::{
+    LOAD, Marked, SHORT, STUBBORN, TARGET, assert_says, files_in, never_ready, slow, store,
+};
 use support::{Running, eventually, need, processes, skip, words_of};
 
 /// A machine that runs many tests at once may not answer for seconds.
@@ -28,7 +30,7 @@ impl Marked {
         let text = format!("{PATIENT}{LOAD}{SHORT}{TARGET}{}{}", self.host("far", 0), on("far", services));
         let (went_well, _, said) = self.run_on_hosts(&text);
         assert!(!went_well, "{said}");
-        words.iter().for_each(|word| assert!(said.contains(word), "'{word}' is not in: {said}"));
+        assert_says(&said, words);
         self.ends();
     }
 
@@ -138,26 +140,9 @@ fn faults_break_a_service_elsewhere() {
 #[test]
 fn a_service_elsewhere_that_never_becomes_ready() {
     let marked = Marked::new("never");
-    let service = |lines: &str| format!("[services.slow]\nwithin = \"500ms\"\n{lines}\n");
-    let sleep = "command = \"echo here I am; exec sleep 1000\"";
-    let not = "service slow: host far: it did not start: it is not ready within 500ms: ";
-    marked.refused_there(
-        &service(&format!("{sleep}\nready = {{ port = 0, line = \"there\" }}")),
-        &[
-            not,
-            "nothing listens on 127.0.0.1:",
-            "it did not say 'there'",
-            "log: here I am",
-            "services/slow.log",
-        ],
-    );
+    never_ready("host far: ", &|services, words| marked.refused_there(services, words));
+    marked.refused_there(&slow("ready = { port = 0 }"), &["log: here I am"]);
     assert_eq!(marked.log("slow"), "here I am\n");
-    let fails = service(&format!("{sleep}\nprepare = \"echo no disk; exit 4\""));
-    marked.refused_there(&fails, &["its prepare command ended with exit status 4", "log: no disk"]);
-    marked.refused_there(
-        &service("command = [\"/no/such/program\"]"),
-        &["host far: it did not start: cannot start /no/such/program", "installed"],
-    );
 }
 
 /// One that floods its log, moves to the background without saying so, or ends at once.
@@ -193,11 +178,10 @@ fn a_service_elsewhere_that_dies_by_itself() {
     );
     let (went_well, _, said) = marked.run_on_hosts(&text.replace("repetitions = 1", "repetitions = 9"));
     assert!(!went_well, "{said}");
-    for words in
-        ["service weak ended unexpectedly", "its command ended with exit status 7", "log: out of luck"]
-    {
-        assert!(said.contains(words), "'{words}' is not in: {said}");
-    }
+    assert_says(
+        &said,
+        &["service weak ended unexpectedly", "its command ended with exit status 7", "log: out of luck"],
+    );
     assert_eq!(marked.log("weak"), "well\nout of luck\n");
     marked.ends();
 }
@@ -299,11 +283,10 @@ fn what_is_not_allowed_starts_nothing() {
     );
     let (went_well, _, said) = marked.run_on_hosts(&text);
     assert!(!went_well, "{said}");
-    for words in
-        ["service second: host far: its agent does not allow service:", "start it with --allow service:"]
-    {
-        assert!(said.contains(words), "'{words}' is not in: {said}");
-    }
+    assert_says(
+        &said,
+        &["service second: host far: its agent does not allow service:", "start it with --allow service:"],
+    );
     assert!(!said.contains("see all that it said"), "it said nothing: {said}");
     for service in ["first", "third"] {
         let log = marked.folder.join(&format!("results/services/{service}.log"));

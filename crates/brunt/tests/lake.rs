@@ -169,24 +169,10 @@ fn killed_while_a_capture_writes() {
             looks
         });
         support::eventually("rows", 30, || written[1].load(Ordering::Acquire) > 1000);
-        // The longer it has run, the more often it was at its end.
         let mut longest_us = 30_000;
         while killed < count && round < 4 * count {
             round += 1;
-            let mut child =
-                compact(&trace, &[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
-            std::thread::sleep(Duration::from_micros(random.below(longest_us)));
-            match child.try_wait().expect("known") {
-                Some(status) => {
-                    assert!(status.success(), "{status}");
-                    longest_us = longest_us * 3 / 4 + 2000;
-                }
-                None => {
-                    child.kill().expect("killed");
-                    child.wait().expect("gone");
-                    (killed, longest_us) = (killed + 1, longest_us * 5 / 4);
-                }
-            }
+            killed += usize::from(is_killed(&mut compact(&trace, &[]), &mut random, &mut longest_us));
             look(&trace, &tables::OPERATIONS, &written, "after a kill");
             if round % 8 == 0
                 && let Some(duckdb) = &duckdb
@@ -210,6 +196,26 @@ fn killed_while_a_capture_writes() {
     assert_eq!(files_below(&trace.join("operations")), listed, "a glob finds the live parts and no others");
     if let Some(duckdb) = &duckdb {
         look_by(duckdb, &trace, &written);
+    }
+}
+
+/// Starts a program and kills it at a random instant within `longest_us`; `false` if it had ended well before that. The
+/// longer it has run, the more often it was at its end, so the time is adapted.
+fn is_killed(command: &mut Command, random: &mut Random, longest_us: &mut u64) -> bool {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    std::thread::sleep(Duration::from_micros(random.below(*longest_us)));
+    match child.try_wait().expect("known") {
+        Some(status) => {
+            assert!(status.success(), "{status}");
+            *longest_us = *longest_us * 3 / 4 + 2000;
+            false
+        }
+        None => {
+            child.kill().expect("killed");
+            child.wait().expect("gone");
+            *longest_us = *longest_us * 5 / 4;
+            true
+        }
     }
 }
 
@@ -242,19 +248,7 @@ fn killed_while_a_running_capture_is_added() {
         let mut longest_us = 30_000;
         while killed < count && round < 4 * count {
             round += 1;
-            let mut child = add().stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
-            std::thread::sleep(Duration::from_micros(random.below(longest_us)));
-            match child.try_wait().expect("known") {
-                Some(status) => {
-                    assert!(status.success(), "{status}");
-                    longest_us = longest_us * 3 / 4 + 2000;
-                }
-                None => {
-                    child.kill().expect("killed");
-                    child.wait().expect("gone");
-                    (killed, longest_us) = (killed + 1, longest_us * 5 / 4);
-                }
-            }
+            killed += usize::from(is_killed(&mut add(), &mut random, &mut longest_us));
             seen = look(seen, "after a kill");
             if round % 5 == 0 {
                 succeed(&mut add(), 60);

@@ -11,7 +11,9 @@ use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::marked::{LOAD, Marked, SHORT, STUBBORN, TARGET, files_in, store};
+use support::marked::{
+    LOAD, Marked, SHORT, STUBBORN, TARGET, assert_says, files_in, never_ready, slow, store,
+};
 use support::{Running, eventually, need, processes_with, run_within, skip};
 
 /// One that waits for another, with its preparation, its environment, and its log beside the results; and the measurement
@@ -33,40 +35,16 @@ fn services_run_in_their_order() {
 #[test]
 fn a_service_that_never_becomes_ready() {
     let marked = Marked::new("never");
-    let service = |lines: &str| format!("[services.slow]\nwithin = \"500ms\"\n{lines}\n");
-    let sleep = "command = \"echo here I am; exec sleep 1000\"";
+    never_ready("", &|services, words| marked.refused(services, words));
     let not = "service slow: it did not start: it is not ready within 500ms: ";
-    marked.refused(
-        &service(&format!("{sleep}\nready = {{ port = 0, line = \"there\" }}")),
-        &[
-            not,
-            "nothing listens on 127.0.0.1:",
-            "it did not say 'there'",
-            "log: here I am",
-            "services/slow.log",
-        ],
-    );
-    let attempts = "ready = { command = \"exit 3\" }";
-    marked.refused(
-        &service(&format!("{sleep}\n{attempts}")),
-        &[not, "its ready command ended with exit status 3"],
-    );
-    let waits = "ready = { command = \"sleep 1000\" }";
-    marked.refused(&service(&format!("{sleep}\n{waits}")), &[not, "its ready command does not end"]);
-    marked.refused(
-        &service(&format!("{sleep}\nprepare = \"sleep 1000\"")),
-        &[not, "prepare command does not end"],
-    );
-    marked.refused(&service(&format!("{sleep}\ndaemon = true")), &[not, "has not moved to the background"]);
-    let fails = service(&format!("{sleep}\nprepare = \"echo no disk; exit 4\""));
-    marked.refused(&fails, &["its prepare command ended with exit status 4", "log: no disk"]);
-    marked.refused(
-        &service("command = [\"/no/such/program\"]"),
-        &["cannot start /no/such/program", "installed"],
-    );
+    let refused = |lines: &str, words: &[&str]| marked.refused(&slow(lines), words);
+    refused("ready = { command = \"exit 3\" }", &[not, "its ready command ended with exit status 3"]);
+    refused("ready = { command = \"sleep 1000\" }", &[not, "its ready command does not end"]);
+    refused("prepare = \"sleep 1000\"", &[not, "prepare command does not end"]);
+    refused("daemon = true", &[not, "has not moved to the background"]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = format!("ready = {{ port = {} }}", listener.local_addr().unwrap().port());
-    marked.refused(&service(&format!("{sleep}\n{taken}")), &["is taken by another program"]);
+    refused(&taken, &["is taken by another program"]);
 }
 
 /// One that ends by itself makes the run invalid, with what it said last.
@@ -79,11 +57,10 @@ fn a_service_that_dies_by_itself() {
         .replace("repetitions = 1", "repetitions = 9");
     let (went_well, _, said) = marked.run(&text);
     assert!(!went_well, "{said}");
-    for words in
-        ["service weak ended unexpectedly", "its command ended with exit status 7", "log: out of luck"]
-    {
-        assert!(said.contains(words), "'{words}' is not in: {said}");
-    }
+    assert_says(
+        &said,
+        &["service weak ended unexpectedly", "its command ended with exit status 7", "log: out of luck"],
+    );
     marked.refused(
         "[services.weak]\ncommand = \"echo too soon; exit 1\"\nready = { port = 0 }\n",
         &["service weak: it did not start: its command ended with exit status 1", "log: too soon"],

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use brunt_remote::pull::{PullCounts, Puller};
 use brunt_remote::store::{Fingerprint, ObjectFacts, Sent};
-use brunt_remote::{RemoteError, RemoteStore};
+use brunt_remote::{RemoteAddress, RemoteError, RemoteStore, StopWaiting};
 
 pub type Objects = Arc<std::sync::Mutex<BTreeMap<String, Vec<u8>>>>;
 
@@ -36,7 +38,33 @@ pub struct MemoryStore {
     pub reads: RefCell<u64>,
 }
 
+/// Fetches from these objects over this link; what came of it.
+pub fn pull(
+    folder: &Path,
+    address: &RemoteAddress,
+    objects: &Objects,
+    link: &Link,
+) -> (PullCounts, Result<(), RemoteError>) {
+    let (store, mut counts) = (MemoryStore::of(objects, link), PullCounts::default());
+    let stop: StopWaiting = Arc::new(|| false);
+    let puller = Puller {
+        address,
+        store: &store,
+        folder,
+        silence_max: Duration::ZERO,
+        stop: &stop,
+        progress: &|_, _| {},
+        tell: &|_| {},
+    };
+    let result = puller.run(&mut counts);
+    (counts, result)
+}
+
 impl MemoryStore {
+    pub fn of(objects: &Objects, link: &Link) -> MemoryStore {
+        MemoryStore { objects: objects.clone(), link: link.clone(), reads: RefCell::default() }
+    }
+
     /// Whether a request arrives, and whether its answer does.
     fn request(&self) -> (bool, bool) {
         match self

@@ -84,8 +84,32 @@ impl Marked {
     pub fn refused(&self, services: &str, words: &[&str]) {
         let (went_well, _, said) = self.run(&format!("{LOAD}{SHORT}{TARGET}{services}"));
         assert!(!went_well, "{said}");
-        words.iter().for_each(|word| assert!(said.contains(word), "'{word}' is not in: {said}"));
+        assert_says(&said, words);
     }
+}
+
+/// All of these words are in it.
+pub fn assert_says(said: &str, words: &[&str]) {
+    words.iter().for_each(|word| assert!(said.contains(word), "'{word}' is not in: {said}"));
+}
+
+/// What does not become ready is refused wherever it runs: `whose` is what stands before the reason.
+pub fn never_ready(whose: &str, refused: &dyn Fn(&str, &[&str])) {
+    let not = format!("service slow: {whose}it did not start: it is not ready within 500ms: ");
+    let port_and_line = slow("ready = { port = 0, line = \"there\" }");
+    let (nobody, silent) = ("nothing listens on 127.0.0.1:", "it did not say 'there'");
+    refused(&port_and_line, &[&not, nobody, silent, "log: here I am", "services/slow.log"]);
+    let fails = slow("prepare = \"echo no disk; exit 4\"");
+    refused(&fails, &["its prepare command ended with exit status 4", "log: no disk"]);
+    let missing = format!("{whose}it did not start: cannot start /no/such/program");
+    let command = "[services.slow]\nwithin = \"500ms\"\ncommand = [\"/no/such/program\"]\n";
+    refused(command, &[&missing, "installed"]);
+}
+
+/// A service that says one line and does no more, with these further lines.
+pub fn slow(lines: &str) -> String {
+    let command = "command = \"echo here I am; exec sleep 1000\"";
+    format!("[services.slow]\nwithin = \"500ms\"\n{command}\n{lines}\n")
 }
 
 /// What is in a folder.
