@@ -57,7 +57,7 @@ pub fn progress(bytes: u64, output: &Output) -> ProgressBar {
 ///
 /// # Errors
 /// What does not pass by itself; [`RemoteError::Interrupted`] for an early end.
-pub fn move_all(
+fn move_all(
     mover: &mut Mover,
     source: &mut FolderSource,
     is_over: &dyn Fn(&Mover) -> bool,
@@ -81,6 +81,29 @@ pub fn move_all(
     output.set_above(None);
     bar.finish_and_clear();
     result
+}
+
+/// Moves all parts of a source, until the user ends it or the store was silent for longer than `silence_max`: why some may
+/// be left then.
+///
+/// # Errors
+/// What does not pass by itself.
+pub fn move_while_answered(
+    mover: &mut Mover,
+    source: &mut FolderSource,
+    silence_max: Duration,
+    output: &Output,
+) -> Result<Option<String>, Failure> {
+    let is_over = |mover: &Mover| {
+        output.is_interrupted() || mover.trouble().is_some_and(|(_, silent)| silent > silence_max)
+    };
+    match move_all(mover, source, &is_over, output) {
+        Ok(()) => Ok(None),
+        Err(RemoteError::Interrupted) => {
+            Ok(Some(mover.trouble().map_or("interrupted".into(), |(error, _)| error.to_string())))
+        }
+        Err(error) => Err(failure(error)),
+    }
 }
 
 /// In a sentence, what became of the parts.

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::push_lake;
 use crate::cli::{Done, Failure, Output};
-use crate::commands::remote::{failure, left_behind, move_all, source, told};
+use crate::commands::remote::{failure, left_behind, move_while_answered, source, told};
 
 /// Move the parts of a trace or of results to an object store, or copy a lake there
 ///
@@ -86,21 +86,11 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
     if !args.keep_local {
         note_moved(folder).map_err(failure)?;
     }
-    let is_over = |mover: &Mover| {
-        output.is_interrupted() || mover.trouble().is_some_and(|(_, silent)| silent > args.wait.0)
-    };
-    let result = move_all(&mut mover, &mut source, &is_over, output);
+    let moved = move_while_answered(&mut mover, &mut source, args.wait.0, output);
     let counts = mover.counts(&source);
     output.line(format_args!("{}: {}", mover.address(), told(&counts)));
     output.object(&json!({ "to": mover.address().to_string(), "moved": counts }));
-    match result {
-        Ok(()) => left_behind(&counts, None, folder, mover.address()).map_or(Ok(()), Err),
-        Err(RemoteError::Interrupted) => {
-            let why = mover.trouble().map_or("interrupted".into(), |(error, _)| error.to_string());
-            left_behind(&counts, Some(why), folder, mover.address()).map_or(Ok(()), Err)
-        }
-        Err(error) => Err(failure(error)),
-    }
+    left_behind(&counts, moved?, folder, mover.address()).map_or(Ok(()), Err)
 }
 
 /// Refuses parts that a lake in the store would be taken to have the rows of, and has not.

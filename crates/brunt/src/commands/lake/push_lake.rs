@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::push::PushArgs;
 use crate::cli::{Done, Failure, Output};
-use crate::commands::remote::{failure, left_behind, move_all, told};
+use crate::commands::remote::{failure, left_behind, move_while_answered, told};
 
 /// Copies what the store does not have, and deletes there what nobody needs if that is wanted.
 pub fn run(
@@ -85,21 +85,11 @@ pub fn run(
 
 /// Sends a plan's files in their order; what names others goes when all of these are there. The counts are those of parts.
 fn send(args: &PushArgs, plan: &LakePlan, mover: &mut Mover, output: &Output) -> Result<MoveCounts, Failure> {
-    let is_over = |mover: &Mover| {
-        output.is_interrupted() || mover.trouble().is_some_and(|(_, silent)| silent > args.wait.0)
-    };
     let mut of_parts = None;
     for files in [&plan.parts, &plan.logs, &plan.version] {
         let mut source = FolderSource::new(files.clone());
-        let result = move_all(mover, &mut source, &is_over, output);
+        let why = move_while_answered(mover, &mut source, args.wait.0, output)?;
         let counts = mover.counts(&source);
-        let why = match result {
-            Ok(()) => None,
-            Err(RemoteError::Interrupted) => {
-                Some(mover.trouble().map_or("interrupted".into(), |(error, _)| error.to_string()))
-            }
-            Err(error) => return Err(failure(error)),
-        };
         if let Some(left) = left_behind(&counts, why, &args.folder, mover.address()) {
             output.object(&json!({ "to": mover.address().to_string(), "moved": counts }));
             return Err(left);
