@@ -17,7 +17,7 @@ use brunt_load::{NoRecorder, Session};
 use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
-use super::sample::median;
+use super::sample::{median, ratio_words};
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console, fio};
 
@@ -226,9 +226,7 @@ fn print(output: &dyn Console, job: &Job, version: &str, ours: &[Figures], their
         }));
     }
     let ratio = |get: fn(&Figures) -> f64| Ratio::of(&of(theirs, get), &of(ours, get), 1);
-    let show = |ratio: Option<Ratio>| {
-        ratio.map_or("-".to_string(), |r| format!("{:.2} ({:.2} to {:.2})", r.ratio, r.low, r.high))
-    };
+    let show = |ratio: Option<Ratio>| ratio_words(ratio.as_ref(), 2);
     let (rate, cpu) = (ratio(|run| run.per_second), ratio(|run| run.cpu_nanos));
     let mean = ratio(|run| run.mean_nanos);
     output.line(format_args!(

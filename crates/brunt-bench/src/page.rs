@@ -18,7 +18,7 @@ use std::time::Duration;
 use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
-use super::sample::{median, process_cpu};
+use super::sample::{median, process_cpu, ratio_words};
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
@@ -168,7 +168,7 @@ impl PageBench {
 }
 
 fn shown(ratio: Option<Ratio>) -> String {
-    ratio.map_or("-".into(), |ratio| format!("{:.4} ({:.4} to {:.4})", ratio.ratio, ratio.low, ratio.high))
+    ratio_words(ratio.as_ref(), 4)
 }
 
 /// Where the page is, as the run says first.

@@ -21,7 +21,7 @@ use brunt_result::statistics::{Ratio, interleaved};
 use brunt_trace::{BlockRequest, TraceOp};
 use serde_json::{Value, json};
 
-use super::sample::{median, memory_peak};
+use super::sample::{median, memory_peak, ratio_words};
 use crate::replay_peers::{KeptTimes, PeerReplayer};
 use crate::scratch::Scratch;
 use crate::trace_file::{VSCSI, write_trace};
@@ -232,9 +232,7 @@ impl ReplayBench {
             }
         }
         let ratio = Ratio::of(&engine, &replays, 1);
-        let shown = ratio.map_or("-".to_string(), |ratio| {
-            format!("{:.2} ({:.2} to {:.2})", ratio.ratio, ratio.low, ratio.high)
-        });
+        let shown = ratio_words(ratio.as_ref(), 2);
         output.line(format_args!(
             "as fast as possible, depth {DEPTH}: replay {:.0} requests/s, load engine {:.0}, ratio {shown}",
             median(&replays),

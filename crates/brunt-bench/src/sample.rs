@@ -4,6 +4,8 @@
 use std::fs;
 use std::time::Duration;
 
+use brunt_result::statistics::Ratio;
+
 /// What one run of one side of a comparison gave.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunSample {
@@ -52,6 +54,14 @@ fn memory(name: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+/// A ratio with its interval, with so many decimals; `-` if there is none.
+pub fn ratio_words(ratio: Option<&Ratio>, decimals: usize) -> String {
+    let words = |Ratio { ratio, low, high, .. }: &Ratio| {
+        format!("{ratio:.decimals$} ({low:.decimals$} to {high:.decimals$})")
+    };
+    ratio.map_or_else(|| "-".into(), words)
 }
 
 /// The middle value; the mean of the two middle ones when there is an even number.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::programs::{Program, ProgramRun, TablesLeftOut};
 use super::subject::SubjectCapture;
+use crate::sample::ratio_words;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
@@ -49,6 +50,7 @@ fn print(subject: &SubjectCapture, runs: &[Vec<ProgramRun>], output: &dyn Consol
         let wall = ratio(all, without, |run| run.wall.as_secs_f64());
         let cpu = ratio(all, without, |run| run.cpu.as_secs_f64());
         let bytes = bytes(all) as f64 / bytes(without).max(1) as f64;
+        let words = |ratio: &Option<Ratio>| ratio_words(ratio.as_ref(), 3);
         output.line(format_args!("  {name:<42} {:>26} {:>26} {bytes:>12.3}", words(&wall), words(&cpu)));
         json!({
             "without": left_out.tables(), "time": wall, "processor_time": cpu, "bytes": bytes,
@@ -67,9 +69,4 @@ fn print(subject: &SubjectCapture, runs: &[Vec<ProgramRun>], output: &dyn Consol
 fn ratio(all: &[ProgramRun], fewer: &[ProgramRun], figure: impl Fn(&ProgramRun) -> f64) -> Option<Ratio> {
     let values = |runs: &[ProgramRun]| runs.iter().map(&figure).collect::<Vec<f64>>();
     Ratio::of(&values(fewer), &values(all), 1)
-}
-
-fn words(ratio: &Option<Ratio>) -> String {
-    let one = |ratio: &Ratio| format!("{:.3} ({:.3} to {:.3})", ratio.ratio, ratio.low, ratio.high);
-    ratio.as_ref().map_or_else(|| "-".into(), one)
 }
