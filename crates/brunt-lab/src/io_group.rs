@@ -226,14 +226,14 @@ impl IoGroup {
 
     /// Requests to the device that its processes have made.
     pub fn requests(&self) -> io::Result<u64> {
-        let (file, one) = match self.hierarchy.version {
-            Version::One => ("blkio.throttle.io_serviced", false),
-            Version::Two => ("io.stat", true),
+        let (file, requests_of): (_, fn(&str) -> u64) = match self.hierarchy.version {
+            Version::One => ("blkio.throttle.io_serviced", requests_of_row),
+            Version::Two => ("io.stat", requests_of_stat),
         };
         let text = fs::read_to_string(self.path.join(file))?;
         let device = format!("{} ", self.device);
         let lines = text.lines().filter_map(|line| line.strip_prefix(&device));
-        Ok(lines.map(|line| if one { requests_of_stat(line) } else { requests_of_row(line) }).sum())
+        Ok(lines.map(requests_of).sum())
     }
 
     /// Lifts the limits, lets everybody go where they came from, and removes it.

@@ -114,7 +114,7 @@ pub fn admit_elsewhere(
 impl AdmittedService {
     /// Its folder on its host.
     pub fn folder(&self) -> &Path {
-        self.far.folder().unwrap_or(Path::new("/"))
+        self.far.folder().expect("an admitted service has its folder")
     }
 
     /// Starts it, with these further variables, and waits until it is ready.

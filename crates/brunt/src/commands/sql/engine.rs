@@ -131,7 +131,7 @@ pub struct Answer {
     pub version: String,
     /// The rows, in its order.
     pub rows: Vec<AnswerRow>,
-    /// What it read, if that was asked.
+    /// What it read: all of it if that was asked; otherwise at most the bytes.
     pub plan: Option<PlanRead>,
 }
 
@@ -190,8 +190,9 @@ pub fn run(program: &OsString, arguments: &[&str], input: &str) -> Result<Option
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         child => child.map_err(io)?,
     };
-    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (Some(mut stdin), Some(mut stdout), Some(mut stderr)) = pipes else { return Ok(None) };
+    let mut stdin = child.stdin.take().expect("piped");
+    let mut stdout = child.stdout.take().expect("piped");
+    let mut stderr = child.stderr.take().expect("piped");
     let (mut answer, mut message) = (Vec::new(), Vec::new());
     // While it answers, it may still have to read.
     let read = std::thread::scope(|scope| {
