@@ -156,13 +156,14 @@ fn qemu_reads_and_writes() {
 fn our_client_on_our_server() {
     let served = Served::start(&["memory:64MiB"]);
     for (options, bs, depth) in
-        [("", "4k", "64"), ("&headers=structured", "1M", "4"), ("&headers=simple", "60k", "16")]
+        [("", "4k", "64"), ("&headers=structured", "1M", "4"), ("&headers=extended", "60k", "16")]
     {
         let url = format!("{}{options}", served.url("0"));
         succeed(brunt().args(["io", "write", &url, "--bs", bs, "--depth", depth, "--seed", "5"]), 60);
         succeed(brunt().args(["io", "verify", &url, "--bs", "256k", "--depth", "8", "--seed", "5"]), 60);
     }
-    let info = succeed(brunt().args(["io", "info", &served.url("0")]), 30);
+    let best = format!("{}&headers=extended", served.url("0"));
+    let info = succeed(brunt().args(["io", "info", &best]), 30);
     assert!(
         info.contains("NBD: extended headers, block status") && info.contains("CAN_MULTI_CONN"),
         "{info}"
@@ -238,13 +239,13 @@ fn tls_with_certificates_on_both_sides() {
     // Sizes on both sides of a record of TLS, many at once.
     let ours = secret("0", &pki);
     for (options, bs, depth) in
-        [("", "4k", "64"), ("&headers=structured", "1M", "4"), ("&headers=simple", "60k", "16")]
+        [("", "4k", "64"), ("&headers=structured", "1M", "4"), ("&headers=extended", "60k", "16")]
     {
         let url = format!("{ours}{options}");
         succeed(brunt().args(["io", "write", &url, "--bs", bs, "--depth", depth, "--seed", "5"]), 60);
         succeed(brunt().args(["io", "verify", &url, "--bs", "256k", "--depth", "8", "--seed", "5"]), 60);
     }
-    let info = succeed(brunt().args(["io", "info", &ours]), 30);
+    let info = succeed(brunt().args(["io", "info", &format!("{ours}&headers=extended")]), 30);
     assert!(info.contains("NBD: extended headers, block status") && info.contains("TLS 1.3"), "{info}");
 }
 

@@ -13,7 +13,7 @@ use brunt_block::dial::{self, DialError, left};
 use brunt_block::socket::Socket;
 use brunt_wire::ParseError;
 use brunt_wire::nbd::transmission::{HEADER_BYTES_MAX, command_flag, parse_block_status, parse_error};
-use brunt_wire::nbd::{NbdChunk, NbdCommand, NbdReply, NbdRequest};
+use brunt_wire::nbd::{NbdChunk, NbdCommand, NbdHeaders, NbdReply, NbdRequest};
 use rustls::ClientConnection;
 
 use super::connect_error::NbdConnectError;
@@ -54,7 +54,7 @@ pub fn connect(config: &NbdConfig) -> Result<NbdConnection, NbdConnectError> {
 /// # Errors
 /// See [`NbdConnectError`].
 pub fn connect_once(config: &NbdConfig, limit: Duration) -> Result<NbdConnection, NbdConnectError> {
-    let (wire, step) = negotiate(config, false, Instant::now() + limit)?;
+    let (wire, step) = negotiate(config, config.headers, false, Instant::now() + limit)?;
     let NbdStep::Done(export) = step else { unreachable!("no list was asked for") };
     wire.socket
         .set_timeouts(None)
@@ -68,7 +68,7 @@ pub fn connect_once(config: &NbdConfig, limit: Duration) -> Result<NbdConnection
 /// See [`NbdConnectError`].
 pub fn list(config: &NbdConfig) -> Result<Vec<(String, String)>, NbdConnectError> {
     let listed = over_the_network(config.timeout, |time| {
-        let (mut wire, step) = negotiate(config, true, Instant::now() + time)?;
+        let (mut wire, step) = negotiate(config, config.headers, true, Instant::now() + time)?;
         let NbdStep::Listed(names, goodbye) = step else { unreachable!("a list was asked for") };
         let _ = wire.send(&goodbye, "goodbye");
         Ok(names)
@@ -90,11 +90,16 @@ fn over_the_network<T>(
 }
 
 /// A connection and the handshake's last step.
-fn negotiate(config: &NbdConfig, list: bool, deadline: Instant) -> Result<(Wire, NbdStep), NbdConnectError> {
+fn negotiate(
+    config: &NbdConfig,
+    headers: NbdHeaders,
+    list: bool,
+    deadline: Instant,
+) -> Result<(Wire, NbdStep), NbdConnectError> {
     let mut wire = Wire::connect(config.address.clone(), deadline)?;
     let mut haggling = NbdHaggling::new(NbdWishes {
         export: config.export.clone(),
-        headers: config.headers,
+        headers,
         tls: config.tls.is_some(),
         list,
     });
@@ -261,7 +266,7 @@ impl NbdStatusAsker {
     /// # Errors
     /// See [`NbdConnectError`]; or the export has no block status.
     pub fn connect(config: &NbdConfig) -> Result<NbdStatusAsker, NbdConnectError> {
-        let (wire, step) = negotiate(config, false, Instant::now() + config.timeout)?;
+        let (wire, step) = negotiate(config, config.status_headers, false, Instant::now() + config.timeout)?;
         let NbdStep::Done(export) = step else { unreachable!("no list was asked for") };
         if export.allocation_context.is_none() {
             return Err(NbdConnectError::Export(config.name(), "it has no block status".to_string()));

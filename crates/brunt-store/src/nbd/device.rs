@@ -111,9 +111,10 @@ impl NbdBackend {
         if connection.tls.is_some() {
             info.facts.push("TLS 1.3".to_string());
         }
-        let status = match export.allocation_context {
-            Some(_) => StatusAsker::NotYet,
-            None => StatusAsker::Never,
+        // With other headers for block status, only asking tells whether the server has it.
+        let status = match config.status_headers == config.headers && export.allocation_context.is_none() {
+            true => StatusAsker::Never,
+            false => StatusAsker::NotYet,
         };
         Ok(NbdBackend {
             config,

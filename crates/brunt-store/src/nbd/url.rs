@@ -39,7 +39,10 @@ pub const OPTIONS: &[(&str, &str)] = &[
         "block",
         "logical block size, a power of two from 512 to 65536; default: the server's minimum, at least 512",
     ),
-    ("headers", "the best to ask for: extended (default), structured or simple"),
+    (
+        "headers",
+        "the best to ask for: simple, structured or extended; default: simple for data, the best for block status",
+    ),
     ("read_only", "yes: refuse writes; default: as the server says"),
     (
         "tls-certificates",
@@ -137,8 +140,11 @@ pub struct NbdConfig {
     pub tries: u32,
     /// Logical block in bytes, where the URL says it.
     pub block_bytes: Option<u32>,
-    /// The best headers to ask for.
+    /// The best headers to ask for where data is read and written. With simple ones a server reads what it is asked for;
+    /// with the others it may look for holes first (docs/stores.md), and some send each reply in more pieces.
     pub headers: NbdHeaders,
+    /// The best headers to ask for where block status is asked for: there is no block status with simple ones.
+    pub status_headers: NbdHeaders,
     /// Writes are refused.
     pub read_only: bool,
     /// Of every connection.
@@ -197,11 +203,12 @@ impl NbdConfig {
             return Err(NbdUrlError::Export.into());
         }
         let tls = NbdTls::take(scheme.starts_with("nbds"), &address, options)?;
-        let headers = match options.take("headers").as_deref() {
-            None | Some("extended") => NbdHeaders::Extended,
-            Some("structured") => NbdHeaders::Structured,
-            Some("simple") => NbdHeaders::Simple,
-            Some(value) => return Err(bad("headers", value, "write extended, structured or simple")),
+        let (headers, status_headers) = match options.take("headers").as_deref() {
+            None => (NbdHeaders::Simple, NbdHeaders::Extended),
+            Some("simple") => (NbdHeaders::Simple, NbdHeaders::Simple),
+            Some("structured") => (NbdHeaders::Structured, NbdHeaders::Structured),
+            Some("extended") => (NbdHeaders::Extended, NbdHeaders::Extended),
+            Some(value) => return Err(bad("headers", value, "write simple, structured or extended")),
         };
         let block_bytes = match options.size("block")? {
             None => None,
@@ -224,6 +231,7 @@ impl NbdConfig {
             tries: options.number("tries", 8, 1, 1_000_000)? as u32,
             block_bytes,
             headers,
+            status_headers,
             read_only: options.flag("read_only")?.unwrap_or(false),
             sockets: SocketOptions::take(options)?,
         })
@@ -275,6 +283,9 @@ mod tests {
             (config.connections, config.headers, config.block_bytes),
             (4, NbdHeaders::Simple, Some(4096))
         );
+        let headers = |url| parse(url).map(|config| (config.headers, config.status_headers)).unwrap();
+        assert_eq!(headers("nbd://h/e"), (NbdHeaders::Simple, NbdHeaders::Extended));
+        assert_eq!(headers("nbd://h/e?headers=simple"), (NbdHeaders::Simple, NbdHeaders::Simple));
         assert_eq!(
             (config.timeout, config.reconnect, config.tries),
             (Duration::from_secs(2), Duration::ZERO, 2)
@@ -304,7 +315,7 @@ mod tests {
         check(&format!("nbd://h/{}", "x".repeat(4097)), "4096");
         check("nbd://h/e?connections=17", "1 to 16");
         check("nbd://h/e?block=1000", "power of two");
-        check("nbd://h/e?headers=new", "extended, structured or simple");
+        check("nbd://h/e?headers=new", "simple, structured or extended");
         check("nbd://h/e?tls-hostname=x", "for nbds");
         check("nbds://h/e?tls-type=psk", "x509");
         check("nbds://h/e?tls-certificates=/nowhere", "/nowhere/ca-cert.pem");
