@@ -1,6 +1,7 @@
 //! A bare request/response pair over TCP: what remains of a SAN without protocol and storage. Two threads on
 //! loopback exchange messages of iSCSI's sizes (48 bytes of header and the payload) with plain blocking
-//! calls. It is the baseline of `brunt bench iscsi`, measured in the same run; nothing else uses it.
+//! calls. It is the baseline of `brunt bench iscsi`, measured in the same run. [`ask`], its asking half,
+//! also drives the bare NBD client.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -41,7 +42,7 @@ pub fn measure(
         PayloadDirection::Write => (HEADER_BYTES + payload, HEADER_BYTES),
     };
     let answering = std::thread::spawn(move || serve(server, request, response));
-    let sample = ask(client, request, response, depth, time);
+    let sample = ask(client, &vec![0; request], response, depth, time);
     let target_cpu = answering.join().expect("the answering thread does not panic")?;
     sample.map(|sample| RunSample { target_cpu: Some(target_cpu), ..sample })
 }
@@ -53,38 +54,51 @@ fn serve(mut socket: TcpStream, request: usize, response: usize) -> io::Result<D
     let answer = vec![0u8; response];
     loop {
         let whole = counter.receive(&mut socket)?;
-        // The asking side closes with answers under way: then there is nobody to send to.
+        // The asking side may have failed: then there is nobody to send to.
         if counter.ended || send(&mut socket, &answer, whole).is_err() {
             return Ok(ResourceUsage::of_thread().since(start).cpu());
         }
     }
 }
 
-fn ask(
-    mut socket: TcpStream,
-    request: usize,
+/// Keeps `depth` copies of a request going for `time`, each answered with `response` bytes that nobody looks at.
+///
+/// # Errors
+/// The socket's, or the peer closes it.
+pub fn ask(
+    mut socket: impl Read + Write,
+    message: &[u8],
     response: usize,
     depth: usize,
     time: Duration,
 ) -> io::Result<RunSample> {
-    let message = vec![0u8; request];
     let mut counter = Counter::new(response);
     let begin = Instant::now();
     let cpu = ResourceUsage::of_thread();
     let mut requests = 0;
-    send(&mut socket, &message, depth)?;
-    while begin.elapsed() < time {
+    let mut outstanding = depth;
+    let mut elapsed = Duration::ZERO;
+    send(&mut socket, message, depth)?;
+    while outstanding > 0 {
         let whole = counter.receive(&mut socket)?;
+        if counter.ended {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         requests += whole as u64;
-        send(&mut socket, &message, whole)?;
+        let more = || io::Error::new(io::ErrorKind::InvalidData, "more was answered than was asked");
+        outstanding = outstanding.checked_sub(whole).ok_or_else(more)?;
+        elapsed = begin.elapsed();
+        if elapsed < time {
+            send(&mut socket, message, whole)?;
+            outstanding += whole;
+        }
     }
-    let elapsed = begin.elapsed();
     let client_cpu = ResourceUsage::of_thread().since(cpu).cpu();
     Ok(RunSample { requests, elapsed, client_cpu: Some(client_cpu), ..RunSample::default() })
 }
 
 /// Sends `count` copies of a message in as few calls as it takes.
-fn send(socket: &mut TcpStream, message: &[u8], count: usize) -> io::Result<()> {
+fn send(socket: &mut impl Write, message: &[u8], count: usize) -> io::Result<()> {
     let mut left = count;
     while left > 0 {
         let batch = left.min(64);
@@ -112,7 +126,7 @@ impl Counter {
         Counter { message, have: 0, buffer: vec![0; 256 << 10], ended: false }
     }
 
-    fn receive(&mut self, socket: &mut TcpStream) -> io::Result<usize> {
+    fn receive(&mut self, socket: &mut impl Read) -> io::Result<usize> {
         let count = match socket.read(&mut self.buffer) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,

@@ -7,6 +7,7 @@
 
 mod actors;
 mod bare;
+mod bare_nbd;
 mod capture;
 mod console;
 mod drive;

@@ -1,13 +1,14 @@
 //! `brunt bench nbd`: the cost of a request through Brunt's NBD client and server, compared with QEMU's client and
 //! fio's nbd engine, in turns in the same run. All clients meet the same server on a Unix socket: nbdkit's null
-//! plug-in, which reads zeros and drops writes; Brunt's own server with a null LUN stands beside it.
+//! plug-in, which reads zeros and drops writes; Brunt's own server with a null LUN stands beside it. A client that
+//! does nothing with its answers says what can be had from nbdkit at best.
 //!
 //! CPU time of both sides is measured along with the rate: it says whether a client, its server or the waiting between
 //! them is what a rate is made of, and it depends less on what else the machine does. The one rule: the start of a
 //! program is not in it.
 
 use std::io::{self, BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
 use super::bare::PayloadDirection;
+use super::bare_nbd;
 use super::peers::{self, Guarded};
 use super::sample::{RunSample, extremes, median, process_cpu};
 use super::{drive, fio};
@@ -65,18 +67,20 @@ const FIRST_REQUESTS: u64 = 2000;
 struct Contestant {
     name: &'static str,
     client: Client,
-    url: String,
+    socket: PathBuf,
     /// The process of its server.
     server: u32,
 }
 
 enum Client {
     Ours(Arc<dyn Backend>),
+    Bare,
     Qemu,
     Fio,
 }
 
 const OURS: &str = "ours on nbdkit";
+const BARE: &str = "bare client on nbdkit";
 const QEMU: &str = "qemu-img bench on nbdkit";
 const FIO: &str = "fio's nbd engine on nbdkit";
 
@@ -128,14 +132,23 @@ fn contestants(
     own: (&Path, u32),
     output: &dyn Console,
 ) -> Result<Vec<Contestant>, BenchError> {
-    let url = |socket: &Path| format!("nbd+unix:///?socket={}", socket.display());
-    let on =
-        |(socket, server): (&Path, u32), name, client| Contestant { name, client, url: url(socket), server };
-    let ours = |server: (&Path, u32), name| -> Result<Contestant, BenchError> {
-        let backend = open_url_with(&url(server.0), brunt_store::BACKENDS, false)?;
+    let on = |(socket, server): (&Path, u32), name, client| Contestant {
+        name,
+        client,
+        socket: socket.to_path_buf(),
+        server,
+    };
+    let ours = |server: (&Path, u32), name, options: &str| -> Result<Contestant, BenchError> {
+        let url = format!("{}{options}", url(server.0));
+        let backend = open_url_with(&url, brunt_store::BACKENDS, false)?;
         Ok(on(server, name, Client::Ours(backend)))
     };
-    let mut all = vec![ours(theirs, OURS)?, ours(own, "ours on ours")?];
+    let mut all = vec![
+        ours(theirs, OURS, "")?,
+        ours(theirs, "ours, structured, on nbdkit", "&headers=structured")?,
+        ours(own, "ours on ours", "")?,
+        on(theirs, BARE, Client::Bare),
+    ];
     if peers::have("qemu-img") {
         all.push(on(theirs, QEMU, Client::Qemu));
         all.push(on(own, "qemu-img bench on ours", Client::Qemu));
@@ -168,10 +181,15 @@ impl Contestant {
                     drive::measure(backend, row.direction, row.size, row.depth, time).map_err(said)?;
                 Ok(RunSample { target_cpu: Some(server(before)), ..sample })
             }
+            Client::Bare => {
+                let depth = row.depth as usize;
+                let sample = bare_nbd::measure(&self.socket, row.direction, row.size, depth, time);
+                Ok(RunSample { target_cpu: Some(server(before)), ..sample.map_err(said)? })
+            }
             Client::Qemu => {
                 let run = |count| {
                     let before = ResourceUsage::of_children();
-                    let rate = peers::qemu_img_bench(&self.url, write, row.size, row.depth, count);
+                    let rate = peers::qemu_img_bench(&url(&self.socket), write, row.size, row.depth, count);
                     rate.map(|rate| (rate, ResourceUsage::of_children().since(before).cpu())).map_err(said)
                 };
                 // A first short run tells how many requests fill the time, and what starting costs.
@@ -187,7 +205,7 @@ impl Contestant {
                 let direction = if write { "write" } else { "read" };
                 let answer = fio::run(&[
                     "--ioengine=nbd".to_string(),
-                    format!("--uri={}", self.url),
+                    format!("--uri={}", url(&self.socket)),
                     format!("--rw=rand{direction}"),
                     format!("--bs={}", row.size),
                     format!("--iodepth={}", row.depth),
@@ -213,6 +231,11 @@ impl Contestant {
             }
         }
     }
+}
+
+/// The default export of the server that listens there.
+fn url(socket: &Path) -> String {
+    format!("nbd+unix:///?socket={}", socket.display())
 }
 
 /// nbdkit with its null plug-in on a Unix socket.
@@ -305,6 +328,13 @@ fn report(
     };
     let ours = of(OURS).expect("ours is always measured");
     let mut ratios = Vec::new();
+    if let Some(ratio) = of(BARE).and_then(|bare| Ratio::of(bare, ours, 1)) {
+        output.line(format_args!(
+            "  {OURS} is {:.2} ({:.2} to {:.2}) of {BARE}",
+            ratio.ratio, ratio.low, ratio.high
+        ));
+        ratios.push(json!({ "of": BARE, "ratio": ratio }));
+    }
     for (name, goal) in [(QEMU, row.of_qemu), (FIO, Some(row.of_fio))] {
         let (Some(theirs), Some(goal)) = (of(name), goal) else { continue };
         let Some(ratio) = Ratio::of(theirs, ours, 1) else { continue };
