@@ -215,7 +215,7 @@ pub(super) fn get_lba_status(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn, Re
     let mut extents: Vec<(UnmapDescriptor, u8)> = Vec::new();
     let mut at = start;
     while at < blocks && extents.len() <= room.min(LBA_STATUS_DESCRIPTORS_MAX) {
-        let known = unit.backend().allocation(at * block_bytes).filter(|_| unit.options().thin);
+        let known = unit.options().thin.then(|| unit.backend().allocation(at * block_bytes)).flatten();
         let (status, run) = match known {
             // A block of which only a part is deallocated is mapped.
             Some((Allocation::Deallocated, bytes)) if bytes >= block_bytes => (1, bytes / block_bytes),
