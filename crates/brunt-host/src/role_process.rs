@@ -29,7 +29,7 @@ pub(crate) const END_TIME: Duration = Duration::from_secs(5);
 /// How often that is looked at.
 const END_LOOK: Duration = Duration::from_millis(5);
 /// How often somebody who waits for its first line looks whether it is wanted still.
-const START_LOOK: Duration = Duration::from_millis(20);
+pub(crate) const START_LOOK: Duration = Duration::from_millis(20);
 /// A keeper that loses no time is ready, and ends, this much later than its service at most.
 const KEEPER_TIME: Duration = Duration::from_secs(30);
 /// A longer line of its standard output is no answer.
@@ -149,7 +149,7 @@ impl RoleProcess {
     }
 
     /// The same, of one that gets its own times or keeps others. Once `unwanted` is set, nobody waits for it, now or when it
-    /// is started again.
+    /// is started again (but see [`RoleProcess::want_again`]).
     ///
     /// # Errors
     /// It does not start; the text has what it said.
@@ -162,6 +162,11 @@ impl RoleProcess {
         let (process, control, address) = launch(&make, manner, 0, &lines, &unwanted)?;
         let (process, control) = (Mutex::new(process), Mutex::new(control));
         Ok(RoleProcess { make, manner, unwanted, address, process, control, lines })
+    }
+
+    /// From now on it is waited for when it is started again, whatever becomes of the flag that it was started with.
+    pub fn want_again(&mut self) {
+        self.unwanted = Arc::default();
     }
 
     /// Where it listens; the same after a restart.
@@ -355,7 +360,7 @@ fn launch(
     let line = match first_line(&first, start_time, unwanted) {
         Ok(line) => line,
         Err(RecvTimeoutError::Timeout) if unwanted.load(Ordering::Relaxed) => {
-            return fail(process, "it was not wanted any more before it listened".to_string());
+            return fail(process, "it was no longer wanted before it listened".to_string());
         }
         Err(RecvTimeoutError::Timeout) => {
             return fail(process, format!("it did not listen within {start_time:?}"));

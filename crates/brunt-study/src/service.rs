@@ -109,7 +109,7 @@ impl Services {
     pub fn start(
         experiment: &Experiment,
         ground: ServiceGround<'_>,
-        interrupted: &AtomicBool,
+        interrupted: &Arc<AtomicBool>,
     ) -> Result<Services, ServicesError> {
         let ServiceGround { hosts, lab, fleet, scratch, logs } = ground;
         let is_here = |entry: &ServiceEntry| !hosts.is_elsewhere(&experiment.host_of_service(entry));
@@ -125,7 +125,7 @@ impl Services {
         experiment.services.keys().for_each(|name| drop(std::fs::remove_file(log_of(name))));
         let addresses = addresses(experiment, hosts, lab)?;
         let mut services = Services { started: Vec::new(), far_folders: BTreeMap::new(), addresses, scratch };
-        let mut admitted = services.admit(experiment, hosts, fleet, &log_of)?;
+        let mut admitted = services.admit(experiment, hosts, fleet, &log_of, interrupted)?;
         let order = experiment.services_in_order();
         for name in order.expect("a file whose services wait for themselves was refused") {
             if interrupted.load(Ordering::Relaxed) {
@@ -135,7 +135,7 @@ impl Services {
             let host = experiment.host_of_service(entry);
             let (log, mut environment) = (log_of(name), services.environment(&host, experiment, hosts));
             let started = match admitted.remove(name) {
-                Some(admitted) => admitted.run(environment),
+                Some(admitted) => admitted.run(environment, interrupted),
                 None => {
                     let launcher = hosts.find(&host)?.launcher(lab)?;
                     if let Ok(program) = launcher.program() {
@@ -143,10 +143,13 @@ impl Services {
                     }
                     let order = services.order(name, entry, environment, &log);
                     make(&order.folder)?;
-                    role::keep(&format!("service {name}"), &order, launcher)
+                    role::keep(&format!("service {name}"), &order, launcher, interrupted)
                 }
             };
-            let role = started.map_err(|source| ServicesError::Role { log, source })?;
+            let role = started.map_err(|source| match interrupted.load(Ordering::Relaxed) {
+                true => ServicesError::Interrupted,
+                false => ServicesError::Role { log, source },
+            })?;
             services.started.push((name.to_string(), role));
         }
         Ok(services)
@@ -159,9 +162,13 @@ impl Services {
         hosts: &Hosts,
         fleet: Option<&Arc<Fleet>>,
         log_of: &dyn Fn(&str) -> PathBuf,
+        interrupted: &AtomicBool,
     ) -> Result<BTreeMap<String, AdmittedService>, ServicesError> {
         let mut all = BTreeMap::new();
         for (name, entry) in &experiment.services {
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(ServicesError::Interrupted);
+            }
             let host = experiment.host_of_service(entry);
             let Some(fleet) = fleet.filter(|_| hosts.is_elsewhere(&host)) else { continue };
             let address = hosts.find(&host)?.serving_address()?;

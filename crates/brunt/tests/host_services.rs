@@ -145,6 +145,14 @@ fn a_service_elsewhere_that_never_becomes_ready() {
     assert_eq!(marked.log("slow"), "here I am\n");
 }
 
+/// Nobody waits for one after Ctrl-C.
+#[test]
+fn an_interruption_while_a_service_elsewhere_starts() {
+    let marked = Marked::new("starting");
+    let hour = on("far", &slow("ready = { line = \"never\" }").replace("500ms", "1h"));
+    marked.interrupted_at_start(&format!("{PATIENT}{LOAD}{SHORT}{TARGET}{hour}{}", marked.host("far", 0)));
+}
+
 /// One that floods its log, moves to the background without saying so, or ends at once.
 #[test]
 fn a_service_elsewhere_that_misbehaves() {

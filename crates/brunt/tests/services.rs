@@ -170,6 +170,14 @@ fn an_interrupted_experiment_leaves_nothing() {
     }
 }
 
+/// Nobody waits for a service after Ctrl-C.
+#[test]
+fn an_interruption_while_a_service_starts() {
+    let marked = Marked::new("starting");
+    let hour = slow("ready = { line = \"never\" }").replace("500ms", "1h");
+    marked.interrupted_at_start(&format!("{LOAD}{SHORT}{TARGET}{hour}"));
+}
+
 /// SIGKILL of a service's keeper makes the run invalid, and takes along what had moved to the background.
 #[test]
 fn a_killed_keeper_leaves_nothing() {

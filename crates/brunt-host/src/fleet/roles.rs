@@ -9,6 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use super::keeper::KeeperOrder;
 use super::{Fleet, Lane};
 use crate::clock::ClockEstimate;
 use crate::remote::{HostError, RemoteHost};
-use crate::role_process::RoleManner;
+use crate::role_process::{RoleManner, START_LOOK};
 use crate::session::HostNews;
 
 /// Longer than a host takes for anything that has to be heard of a role, beside the time that it gets to start: it gives up
@@ -85,6 +86,12 @@ pub enum FarRoleError {
         host: String,
         /// The limit.
         at_most: Duration,
+    },
+    /// Nobody wants it any more.
+    #[error("host {host}: it was no longer wanted before it listened")]
+    Unwanted {
+        /// Its name in the experiment.
+        host: String,
     },
 }
 
@@ -219,7 +226,7 @@ impl Fleet {
         let manner = RoleManner::default();
         let order = RoleOrder::Start(Box::new(wish));
         let mut role = self.begin_role(host, order, manner, STOP_TIME, HeardNews::default())?;
-        role.listens()?;
+        role.listens(&AtomicBool::new(false))?;
         Ok(role)
     }
 
@@ -278,18 +285,32 @@ impl Fleet {
 }
 
 impl FarRole {
-    /// Starts a service that was admitted, with these further variables, and waits until it is ready.
+    /// Starts a service that was admitted, with these further variables, and waits until it is ready or `unwanted` is set.
     ///
     /// # Errors
-    /// It does not start, or the host is lost.
-    pub fn run(&mut self, more: BTreeMap<String, String>) -> Result<(), FarRoleError> {
+    /// It does not start, is no longer wanted, or the host is lost.
+    pub fn run(&mut self, more: BTreeMap<String, String>, unwanted: &AtomicBool) -> Result<(), FarRoleError> {
         self.tell(RoleOrder::Run(more))?;
-        self.listens()
+        self.listens(unwanted)
     }
 
-    /// Waits until it listens.
-    fn listens(&mut self) -> Result<(), FarRoleError> {
-        match self.answer(self.answer_max)? {
+    /// Waits until it listens, while it is wanted.
+    fn listens(&mut self, unwanted: &AtomicBool) -> Result<(), FarRoleError> {
+        let begin = Instant::now();
+        let answer = loop {
+            let left = self.answer_max.saturating_sub(begin.elapsed());
+            match self.answer(left.min(START_LOOK)) {
+                Err(FarRoleError::Slow { host, .. }) if unwanted.load(Ordering::Relaxed) => {
+                    return Err(FarRoleError::Unwanted { host });
+                }
+                Err(FarRoleError::Slow { .. }) if left > START_LOOK => {}
+                Err(FarRoleError::Slow { host, .. }) => {
+                    return Err(FarRoleError::Slow { host, at_most: self.answer_max });
+                }
+                answer => break answer?,
+            }
+        };
+        match answer {
             RoleNews::Listens { address, pid } => {
                 (self.address, self.pid) = (address, Mutex::new(pid));
                 Ok(())

@@ -6,8 +6,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use brunt_core::Clock;
 use brunt_host::{RoleFailure, RoleManner, RoleProcess};
@@ -51,20 +51,25 @@ impl ProcessRole {
         launcher: Arc<dyn Launcher>,
     ) -> Result<ProcessRole, RoleError> {
         let manner = RoleManner::default();
-        ProcessRole::start_with(name, arguments, None, manner, takes_commands, launcher)
+        ProcessRole::start_with(name, arguments, None, manner, takes_commands, launcher, Arc::default())
     }
 
-    /// Starts this program as the keeper of a service, and waits until that is ready.
+    /// Starts this program as the keeper of a service, and waits until that is ready or `interrupted` is set.
     ///
     /// # Errors
-    /// It does not start; the text has what it said.
+    /// It does not start, or is no longer wanted; the text has what it said.
     pub fn keep(
         name: &str,
         order: &KeeperOrder,
         launcher: Arc<dyn Launcher>,
+        interrupted: &Arc<AtomicBool>,
     ) -> Result<ProcessRole, RoleError> {
         let manner = RoleManner::keeping(&order.program);
-        let kept = ProcessRole::start_with(name, Vec::new(), Some(order.to_text()), manner, false, launcher)?;
+        let kept = Some(order.to_text());
+        let unwanted = Arc::clone(interrupted);
+        let mut kept = ProcessRole::start_with(name, Vec::new(), kept, manner, false, launcher, unwanted)?;
+        // A fault that ends because of the interruption puts it back as at any other time.
+        kept.process.want_again();
         Ok(ProcessRole { folder: Some(order.folder.clone()), ..kept })
     }
 
@@ -75,6 +80,7 @@ impl ProcessRole {
         manner: RoleManner,
         takes_commands: bool,
         launcher: Arc<dyn Launcher>,
+        unwanted: Arc<AtomicBool>,
     ) -> Result<ProcessRole, RoleError> {
         let starter = Arc::clone(&launcher);
         let make = move |port| {
@@ -85,7 +91,7 @@ impl ProcessRole {
             starter.place(&mut command)?;
             Ok(command)
         };
-        let process = RoleProcess::start_in(Box::new(make), manner, Arc::default());
+        let process = RoleProcess::start_in(Box::new(make), manner, unwanted);
         let process = process.map_err(|failure| RoleError::of(name, failure))?;
         let (name, keeps) = (name.to_string(), manner.keeps);
         let (state, pinned) = Default::default();

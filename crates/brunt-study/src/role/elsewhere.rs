@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brunt_core::Clock;
@@ -117,13 +118,17 @@ impl AdmittedService {
         self.far.folder().expect("an admitted service has its folder")
     }
 
-    /// Starts it, with these further variables, and waits until it is ready.
+    /// Starts it, with these further variables, and waits until it is ready or `interrupted` is set.
     ///
     /// # Errors
-    /// It does not start; the text has what it said.
-    pub fn run(self, more: BTreeMap<String, String>) -> Result<Arc<dyn Role>, RoleError> {
+    /// It does not start, or is no longer wanted; the text has what it said.
+    pub fn run(
+        self,
+        more: BTreeMap<String, String>,
+        interrupted: &AtomicBool,
+    ) -> Result<Arc<dyn Role>, RoleError> {
         let AdmittedService { name, host, mut far } = self;
-        far.run(more).map_err(|error| RoleError::elsewhere(&name, error))?;
+        far.run(more, interrupted).map_err(|error| RoleError::elsewhere(&name, error))?;
         let (takes_commands, login, is_service) = (false, None, true);
         let (state, frozen) = Default::default();
         Ok(Arc::new(RoleElsewhere { name, host, takes_commands, login, is_service, far, state, frozen }))
@@ -171,9 +176,10 @@ impl RoleError {
                 RoleError::Died { name, death, lines }
             }
             FarRoleError::Lost(_) | FarRoleError::Slow { .. } => RoleError::HostLost { name, error },
-            FarRoleError::Refused { .. } | FarRoleError::NotDone { .. } | FarRoleError::Log { .. } => {
-                RoleError::Far { name, error }
-            }
+            FarRoleError::Refused { .. }
+            | FarRoleError::NotDone { .. }
+            | FarRoleError::Log { .. }
+            | FarRoleError::Unwanted { .. } => RoleError::Far { name, error },
         }
     }
 }

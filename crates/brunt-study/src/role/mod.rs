@@ -25,6 +25,7 @@ mod test_only;
 mod worker;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use brunt_host::{FarRoleError, RoleDeath, RoleFailure, last_words};
 use brunt_lab::service::KeeperOrder;
@@ -128,16 +129,17 @@ pub fn start(
     }
 }
 
-/// Starts a service on a host, and waits until it is ready.
+/// Starts a service on a host, and waits until it is ready or `interrupted` is set.
 ///
 /// # Errors
-/// It does not start, or is not ready in time; the text has what it said.
+/// It does not start, is not ready in time, or is no longer wanted; the text has what it said.
 pub fn keep(
     name: &str,
     order: &KeeperOrder,
     launcher: Arc<dyn Launcher>,
+    interrupted: &Arc<AtomicBool>,
 ) -> Result<Arc<dyn Role>, RoleError> {
-    Ok(Arc::new(ProcessRole::keep(name, order, launcher)?))
+    Ok(Arc::new(ProcessRole::keep(name, order, launcher, interrupted)?))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! The rule: what belongs to a test is found by that mark, which all its processes inherit.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -72,6 +73,25 @@ impl Marked {
         let output = run_within(&mut self.command(text), 60);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.success(), serde_json::from_slice(&output.stdout).unwrap_or(Value::Null), said)
+    }
+
+    /// Interrupts an experiment while its service `slow` starts, which says a line and would be waited for much longer: it
+    /// ends, says why, and leaves nothing.
+    pub fn interrupted_at_start(&self, text: &str) {
+        let mut command = self.command(text);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut run = Running(child.unwrap());
+        let log = self.folder.join("results/services/slow.log");
+        eventually("the service has started", 30, || {
+            fs::read_to_string(&log).is_ok_and(|said| said == "here I am\n")
+        });
+        kill_process(Pid::from_child(&run.0), Signal::INT).unwrap();
+        eventually("it ends", 30, || run.0.try_wait().unwrap().is_some());
+        assert!(!run.0.wait().unwrap().success());
+        let mut said = String::new();
+        run.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_says(&said, &["interrupted while services were being started"]);
+        self.ends();
     }
 
     /// Waits until nothing of it is left, neither a process nor a folder.
