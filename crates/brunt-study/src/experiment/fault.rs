@@ -28,6 +28,10 @@ impl Stage for Experiment {
         (!self.services.contains_key(name)).then(|| self.no_service(name))
     }
 
+    fn is_service_elsewhere(&self, name: &str) -> bool {
+        self.services_elsewhere().iter().any(|(service, _)| service == name)
+    }
+
     fn lab(&self) -> Option<&LabEntry> {
         self.lab.as_ref()
     }

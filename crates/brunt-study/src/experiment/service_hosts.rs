@@ -172,5 +172,7 @@ for = "1s"
         let private = "host = \"a\"\nprivate = [\"/var/lib/x\"]\n";
         check("host = \"a\"\n", private, "private =", "cannot be private without a lab");
         check("host = \"a\"\n", "host = \"c\"\n", "host =", "unknown host 'c'");
+        let far = "service = \"store\"\ndisk = { requests = 20 }\n";
+        check("service = \"store\"\nkill = true\n", far, "service = \"store\"", "where disks are not slowed");
     }
 }

@@ -178,6 +178,9 @@ pub trait Stage {
     /// What is to be said of a service that the experiment does not have.
     fn unknown_service(&self, name: &str) -> Option<String>;
 
+    /// Whether a service runs on another machine.
+    fn is_service_elsewhere(&self, name: &str) -> bool;
+
     /// The lab, if there is one.
     fn lab(&self) -> Option<&LabEntry>;
 

@@ -120,6 +120,10 @@ mod tests {
             None
         }
 
+        fn is_service_elsewhere(&self, _name: &str) -> bool {
+            false
+        }
+
         fn lab(&self) -> Option<&LabEntry> {
             None
         }

@@ -84,6 +84,11 @@ impl Kind for Disk {
         }
         match stage.unknown_service(&self.service) {
             Some(what) => wrong("service", &what, "add [services.NAME], or name one of them"),
+            None if stage.is_service_elsewhere(&self.service) => {
+                let what =
+                    format!("service {} runs on another host, where disks are not slowed", self.service);
+                wrong("service", &what, "name a service of this machine or of its lab")
+            }
             None => Ok(()),
         }
     }
@@ -109,12 +114,7 @@ impl Kind for Disk {
 
     fn prepare(&self, _common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let role = scene.service(&self.service)?;
-        let folder = role.folder().map(ToOwned::to_owned);
-        // Those of other hosts have theirs there.
-        let folder = folder.ok_or_else(|| {
-            let what = "its service runs on another host, where disks are not slowed";
-            DriverError::unfit(what, "name a service of this machine or of its lab")
-        })?;
+        let folder = role.folder().expect("a service of another host was refused").to_owned();
         let limits = self.limits();
         Ok(Prepared::new(move || {
             let role = Arc::clone(&role);
