@@ -172,7 +172,11 @@ for = "1s"
         let private = "host = \"a\"\nprivate = [\"/var/lib/x\"]\n";
         check("host = \"a\"\n", private, "private =", "cannot be private without a lab");
         check("host = \"a\"\n", "host = \"c\"\n", "host =", "unknown host 'c'");
-        let far = "service = \"store\"\ndisk = { requests = 20 }\n";
-        check("service = \"store\"\nkill = true\n", far, "service = \"store\"", "where disks are not slowed");
+        let file = "[targets.file]\nurl = \"file:{folder:mount}/disk.img\"\nworkloads = [\"there\"]\n";
+        let there = "[workloads.there]\nhosts = [\"b\"]\nstop = { time = \"9s\" }\n";
+        let near =
+            changed(&changed(TEXT, file, ""), there, "").replace("[\"here\", \"there\"]", "[\"here\"]");
+        let slow = changed(&near, "kill = true\n", "disk = { requests = 20 }\n");
+        assert_mistake_at(&slow, "service = \"store\"", "where disks are not slowed");
     }
 }
