@@ -1,42 +1,37 @@
-//! A bare NBD client: the least that a client with one connection can do. Requests are made once and sent again and
-//! again, answers are received into one buffer and counted by their length. It says how fast a server is, so what
-//! any client could reach at best; nothing but `brunt bench nbd` uses it.
+//! A bare NBD client: what remains of one with a single connection when it does nothing with its data. Requests are
+//! made once and sent again and again, answers are received into one buffer and counted by their length. It is the
+//! baseline of `brunt bench nbd`; nothing else uses it.
 //!
 //! The one rule: only for servers known to answer without errors, since nothing is checked.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
-use brunt_wire::nbd::negotiation::{self, handshake_flag, option};
+use brunt_block::socket::Socket;
+use brunt_store::nbd::connect;
+use brunt_store::nbd::url::NbdConfig;
 use brunt_wire::nbd::{NbdCommand, NbdHeaders, NbdRequest};
 
 use super::bare::{self, PayloadDirection};
 use super::sample::RunSample;
 
-/// Bytes of the answer to EXPORT_NAME: size and flags.
-const EXPORT_BYTES: usize = 10;
 /// Bytes of a simple reply, its data apart.
 const REPLY_BYTES: usize = 16;
 
-/// Keeps `depth` requests of `size` bytes going for `time`, at the start of the default export behind a Unix socket.
+/// Keeps `depth` requests of `size` bytes going for `time`, at the start of an export behind a Unix socket.
 ///
 /// # Errors
-/// The socket's.
+/// The handshake's, the socket's, or it is none of the Unix domain.
 pub fn measure(
-    socket: &Path,
+    export: &NbdConfig,
     direction: PayloadDirection,
     size: usize,
     depth: usize,
     time: Duration,
 ) -> io::Result<RunSample> {
-    let mut server = UnixStream::connect(socket)?;
-    server.read_exact(&mut [0; negotiation::GREETING_BYTES])?;
-    let flags = u32::from(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
-    server.write_all(&flags.to_be_bytes())?;
-    server.write_all(&negotiation::encode_option(option::EXPORT_NAME, b""))?;
-    server.read_exact(&mut [0; EXPORT_BYTES])?;
+    let connection = connect::connect(export).map_err(io::Error::other)?;
+    let Socket::Unix(server) = connection.socket else { return Err(io::ErrorKind::Unsupported.into()) };
     let (command, sent, received) = match direction {
         PayloadDirection::Read => (NbdCommand::Read, 0, size),
         PayloadDirection::Write => (NbdCommand::Write, size, 0),

@@ -1,14 +1,14 @@
 //! `brunt bench nbd`: the cost of a request through Brunt's NBD client and server, compared with QEMU's client and
 //! fio's nbd engine, in turns in the same run. All clients meet the same server on a Unix socket: nbdkit's null
 //! plug-in, which reads zeros and drops writes; Brunt's own server with a null LUN stands beside it. A client that
-//! does nothing with its answers says what can be had from nbdkit at best.
+//! does nothing with its answers is a baseline for nbdkit.
 //!
 //! CPU time of both sides is measured along with the rate: it says whether a client, its server or the waiting between
 //! them is what a rate is made of, and it depends less on what else the machine does. The one rule: the start of a
 //! program is not in it.
 
 use std::io::{self, BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,12 +16,13 @@ use std::time::{Duration, Instant};
 use brunt_block::{Backend, open_url_with};
 use brunt_core::ResourceUsage;
 use brunt_result::statistics::{Ratio, interleaved};
+use brunt_store::nbd::url::NbdConfig;
 use serde_json::{Value, json};
 
 use super::bare::PayloadDirection;
 use super::bare_nbd;
 use super::peers::{self, Guarded};
-use super::sample::{RunSample, extremes, median, process_cpu};
+use super::sample::{RunSample, extremes, median, process_cpu, ratio_words};
 use super::{drive, fio};
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
@@ -67,14 +68,14 @@ const FIRST_REQUESTS: u64 = 2000;
 struct Contestant {
     name: &'static str,
     client: Client,
-    socket: PathBuf,
+    url: String,
     /// The process of its server.
     server: u32,
 }
 
 enum Client {
     Ours(Arc<dyn Backend>),
-    Bare,
+    Bare(Box<NbdConfig>),
     Qemu,
     Fio,
 }
@@ -132,22 +133,20 @@ fn contestants(
     own: (&Path, u32),
     output: &dyn Console,
 ) -> Result<Vec<Contestant>, BenchError> {
-    let on = |(socket, server): (&Path, u32), name, client| Contestant {
-        name,
-        client,
-        socket: socket.to_path_buf(),
-        server,
-    };
+    let url = |socket: &Path| format!("nbd+unix:///?socket={}", socket.display());
+    let on =
+        |(socket, server): (&Path, u32), name, client| Contestant { name, client, url: url(socket), server };
     let ours = |server: (&Path, u32), name, options: &str| -> Result<Contestant, BenchError> {
         let url = format!("{}{options}", url(server.0));
         let backend = open_url_with(&url, brunt_store::BACKENDS, false)?;
         Ok(on(server, name, Client::Ours(backend)))
     };
+    let bare = NbdConfig::of_url(&url(theirs.0)).expect("it is NBD's")?;
     let mut all = vec![
         ours(theirs, OURS, "")?,
         ours(theirs, "ours, structured, on nbdkit", "&headers=structured")?,
         ours(own, "ours on ours", "")?,
-        on(theirs, BARE, Client::Bare),
+        on(theirs, BARE, Client::Bare(Box::new(bare))),
     ];
     if peers::have("qemu-img") {
         all.push(on(theirs, QEMU, Client::Qemu));
@@ -181,15 +180,15 @@ impl Contestant {
                     drive::measure(backend, row.direction, row.size, row.depth, time).map_err(said)?;
                 Ok(RunSample { target_cpu: Some(server(before)), ..sample })
             }
-            Client::Bare => {
+            Client::Bare(export) => {
                 let depth = row.depth as usize;
-                let sample = bare_nbd::measure(&self.socket, row.direction, row.size, depth, time);
+                let sample = bare_nbd::measure(export, row.direction, row.size, depth, time);
                 Ok(RunSample { target_cpu: Some(server(before)), ..sample.map_err(said)? })
             }
             Client::Qemu => {
                 let run = |count| {
                     let before = ResourceUsage::of_children();
-                    let rate = peers::qemu_img_bench(&url(&self.socket), write, row.size, row.depth, count);
+                    let rate = peers::qemu_img_bench(&self.url, write, row.size, row.depth, count);
                     rate.map(|rate| (rate, ResourceUsage::of_children().since(before).cpu())).map_err(said)
                 };
                 // A first short run tells how many requests fill the time, and what starting costs.
@@ -205,7 +204,7 @@ impl Contestant {
                 let direction = if write { "write" } else { "read" };
                 let answer = fio::run(&[
                     "--ioengine=nbd".to_string(),
-                    format!("--uri={}", url(&self.socket)),
+                    format!("--uri={}", self.url),
                     format!("--rw=rand{direction}"),
                     format!("--bs={}", row.size),
                     format!("--iodepth={}", row.depth),
@@ -231,11 +230,6 @@ impl Contestant {
             }
         }
     }
-}
-
-/// The default export of the server that listens there.
-fn url(socket: &Path) -> String {
-    format!("nbd+unix:///?socket={}", socket.display())
 }
 
 /// nbdkit with its null plug-in on a Unix socket.
@@ -329,10 +323,7 @@ fn report(
     let ours = of(OURS).expect("ours is always measured");
     let mut ratios = Vec::new();
     if let Some(ratio) = of(BARE).and_then(|bare| Ratio::of(bare, ours, 1)) {
-        output.line(format_args!(
-            "  {OURS} is {:.2} ({:.2} to {:.2}) of {BARE}",
-            ratio.ratio, ratio.low, ratio.high
-        ));
+        output.line(format_args!("  {OURS} is {} of {BARE}", ratio_words(Some(&ratio), 2)));
         ratios.push(json!({ "of": BARE, "ratio": ratio }));
     }
     for (name, goal) in [(QEMU, row.of_qemu), (FIO, Some(row.of_fio))] {
@@ -340,8 +331,8 @@ fn report(
         let Some(ratio) = Ratio::of(theirs, ours, 1) else { continue };
         let reached = if ratio.ratio >= goal { "reached" } else { "missed" };
         output.line(format_args!(
-            "  {OURS} is {:.2} ({:.2} to {:.2}) of {name}; goal {goal:.2} ({reached})",
-            ratio.ratio, ratio.low, ratio.high
+            "  {OURS} is {} of {name}; goal {goal:.2} ({reached})",
+            ratio_words(Some(&ratio), 2)
         ));
         ratios.push(json!({ "of": name, "ratio": ratio, "goal": goal }));
     }

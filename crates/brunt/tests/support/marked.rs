@@ -3,7 +3,6 @@
 //! The rule: what belongs to a test is found by that mark, which all its processes inherit.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,9 +77,7 @@ impl Marked {
     /// Interrupts an experiment while its service `slow` starts, which says a line and would be waited for much longer: it
     /// ends, says why, and leaves nothing.
     pub fn interrupted_at_start(&self, text: &str) {
-        let mut command = self.command(text);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-        let mut run = Running(child.unwrap());
+        let mut run = Running::spawn(self, text);
         let log = self.folder.join("results/services/slow.log");
         eventually("the service has started", 30, || {
             fs::read_to_string(&log).is_ok_and(|said| said == "here I am\n")
@@ -88,10 +85,13 @@ impl Marked {
         kill_process(Pid::from_child(&run.0), Signal::INT).unwrap();
         eventually("it ends", 30, || run.0.try_wait().unwrap().is_some());
         assert!(!run.0.wait().unwrap().success());
-        let mut said = String::new();
-        run.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert_says(&said, &["interrupted while services were being started"]);
+        assert_says(&self.said(), &["interrupted while services were being started"]);
         self.ends();
+    }
+
+    /// What an experiment that was started in the background has said on its standard error.
+    fn said(&self) -> String {
+        fs::read_to_string(self.folder.join("said")).unwrap_or_default()
     }
 
     /// Waits until nothing of it is left, neither a process nor a folder.
@@ -149,16 +149,19 @@ pub fn store(lun: &str) -> String {
 }
 
 impl Running {
-    /// Starts it, and waits until it measures.
-    pub fn start(marked: &Marked, text: &str) -> Running {
+    /// Starts it.
+    fn spawn(marked: &Marked, text: &str) -> Running {
         let mut command = marked.command(text);
         let said = fs::File::create(marked.folder.join("said")).unwrap();
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap();
-        let mut run = Running(child);
+        Running(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap())
+    }
+
+    /// Starts it, and waits until it measures.
+    pub fn start(marked: &Marked, text: &str) -> Running {
+        let mut run = Running::spawn(marked, text);
         let summary = marked.folder.join("results/summary.json");
         eventually("the run begins", 60, || {
-            let said = || fs::read_to_string(marked.folder.join("said")).unwrap_or_default();
-            assert!(run.0.try_wait().unwrap().is_none(), "it ended: {}", said());
+            assert!(run.0.try_wait().unwrap().is_none(), "it ended: {}", marked.said());
             summary.exists()
         });
         run
