@@ -1,4 +1,7 @@
 //! fio as a contestant: its version, and a run with its answer. Used by the benches that measure against it.
+//!
+//! The rule: jobs are threads. A forked job calls `setsid()`, and where `kernel.sched_autogroup_enabled` is 1, it so gets a
+//! share of the CPU of its own, which Brunt, in one session with a lab's links, does not.
 
 use std::path::Path;
 use std::process::Command;
@@ -40,7 +43,9 @@ pub fn run(arguments: &[String]) -> Result<Value, BenchError> {
 /// As for [`run`].
 pub fn run_with(arguments: &[String], environment: &[(&str, &Path)]) -> Result<Value, BenchError> {
     let mut fio = Command::new("fio");
-    fio.args(["--name=x", "--output-format=json"]).args(arguments).envs(environment.iter().copied());
+    fio.args(["--name=x", "--thread", "--output-format=json"])
+        .args(arguments)
+        .envs(environment.iter().copied());
     let said = fio.output();
     let said = said.map_err(|error| BenchError::failed(format!("cannot run fio: {error}")))?;
     let text = String::from_utf8_lossy(&said.stdout);

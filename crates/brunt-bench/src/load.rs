@@ -108,7 +108,7 @@ impl LoadBench {
             depth: 32,
             reap_batch: 1,
             file: None,
-            fio: words("--ioengine=null --iodepth=32 --size=1g --thread"),
+            fio: words("--ioengine=null --iodepth=32 --size=1g"),
         }];
         for (dir, folder) in self.dir.iter().zip(folders) {
             let path = folder.join("file");
