@@ -92,10 +92,23 @@ fn attribute<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     rest.split('"').next()
 }
 
-/// All PDUs of a capture, in the order of their ends.
-pub fn pdus(path: &Path, file: CaptureFile) -> Vec<SeenPdu> {
+/// When each frame was captured, in nanoseconds since 1970.
+fn frame_times(path: &Path, file: CaptureFile) -> Vec<u64> {
     let mut times = Vec::new();
     tshark(path, file, &["-T", "fields", "-e", "frame.time_epoch"], |line| times.push(nanos(line)));
+    times
+}
+
+/// The largest step back in time from one frame to the next, in nanoseconds; 0 where there is none. Where all runs on one
+/// processor, as in `tools/iscsi-captures.sh`, only the clock makes one.
+pub fn set_back_ns(path: &Path) -> u64 {
+    let times = frame_times(path, CaptureFile::Whole);
+    times.windows(2).map(|pair| pair[0].saturating_sub(pair[1])).max().unwrap_or(0)
+}
+
+/// All PDUs of a capture, in the order of their ends.
+pub fn pdus(path: &Path, file: CaptureFile) -> Vec<SeenPdu> {
+    let times = frame_times(path, file);
     let time = |frame: u64| times[frame as usize - 1];
     let (mut all, mut current): (Vec<SeenPdu>, Option<SeenPdu>) = (Vec::new(), None);
     let (mut frame, mut ports, mut begins) = (0, [0; 2], VecDeque::new());
