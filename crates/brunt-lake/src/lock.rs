@@ -74,6 +74,13 @@ impl WriterLock {
     }
 }
 
+impl Drop for WriterLock {
+    /// A child that is between fork and exec has the file open, too, and would keep its lock for a moment.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 /// What is known of the writer of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriterState {
@@ -115,6 +122,16 @@ impl WriterState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who has the same open file, as a child has before it runs its program, keeps no lock.
+    #[test]
+    fn a_lock_ends_with_its_holder() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = WriterLock::take(folder.path()).unwrap();
+        let _child = lock.file.try_clone().unwrap();
+        drop(lock);
+        WriterLock::take(folder.path()).unwrap();
+    }
 
     /// A trace has one writer, a name, and stays when its writer has gone.
     #[test]

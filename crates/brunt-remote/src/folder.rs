@@ -240,7 +240,14 @@ pub(crate) fn forget_moved(folder: &Path) -> Result<(), RemoteError> {
 
 /// Keeps others from a folder while somebody writes or moves parts there. Ends with the process at the latest.
 #[derive(Debug)]
-pub struct FolderLock(#[allow(dead_code, reason = "holds the lock until it is dropped")] Option<File>);
+pub struct FolderLock(Option<File>);
+
+impl Drop for FolderLock {
+    /// A child that is between fork and exec has the file open, too, and would keep its lock for a moment.
+    fn drop(&mut self) {
+        let _ = self.0.as_ref().map(File::unlock);
+    }
+}
 
 impl FolderLock {
     /// For whoever takes parts away or brings some: nobody else may do anything.
@@ -309,6 +316,17 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+
+    /// Who has the same open file, as a child has before it runs its program, keeps no lock.
+    #[test]
+    fn a_lock_ends_with_its_holder() {
+        let folder = TempDir::new().unwrap();
+        let lock = FolderLock::exclusive(folder.path()).unwrap();
+        assert!(FolderLock::exclusive(folder.path()).is_err());
+        let _child = lock.0.as_ref().expect("a file system with locks").try_clone().unwrap();
+        drop(lock);
+        FolderLock::exclusive(folder.path()).unwrap();
+    }
 
     #[test]
     fn only_complete_parts_are_found() {

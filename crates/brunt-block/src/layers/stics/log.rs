@@ -396,6 +396,13 @@ impl Log {
     }
 }
 
+impl Drop for Log {
+    /// A child that is between fork and exec has the file open, too, and would keep its lock for a moment.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 /// Opens or makes the file, and keeps others off it; whether it has nothing.
 fn open_file(path: &Path, is_new: bool) -> Result<(File, bool), LogError> {
     let failed = |what| move |source| LogError::Io { what, path: path.to_path_buf(), source };
@@ -433,4 +440,31 @@ fn cut(text: &str, bytes: usize) -> String {
         end -= 1;
     }
     text[..end].to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Backend;
+    use crate::backends::memory::MemoryBackend;
+
+    /// Who has the same open file, as a child has before it runs its program, keeps no lock.
+    #[test]
+    fn a_lock_ends_with_its_holder() {
+        let folder = tempfile::tempdir().unwrap();
+        let far = MemoryBackend::new(1 << 20, 512).unwrap();
+        let options = LogOptions {
+            path: folder.path().join("log"),
+            capacity: None,
+            identity: String::new(),
+            drop_damaged: false,
+            temporary: false,
+        };
+        let open = || Log::open(&options, 1 << 20, far.info());
+        let (log, _) = open().unwrap();
+        assert!(matches!(open(), Err(LogError::InUse { .. })));
+        let _child = log.file.try_clone().unwrap();
+        drop(log);
+        open().unwrap();
+    }
 }
