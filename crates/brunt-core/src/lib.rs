@@ -1,9 +1,11 @@
 //! What every crate of Brunt shares: units as people write them, the clock, seeded
-//! random numbers, histograms, sketches of what is distinct. No I/O beyond reading the clock and what this process used; no knowledge of storage.
+//! random numbers, histograms, sketches of what is distinct, locks of files. No I/O beyond these locks and reading the
+//! clock and what this process used; no knowledge of storage.
 #![deny(unsafe_code)]
 
 pub mod clock;
 pub mod cost;
+mod file_lock;
 pub mod histogram;
 mod prefetch;
 pub mod quantity;
@@ -13,6 +15,7 @@ pub mod units;
 
 pub use clock::{Clock, Nanos};
 pub use cost::{ResourceUsage, Spent};
+pub use file_lock::FileLock;
 pub use histogram::{COUNT_READ_MAX, Histogram, HistogramError};
 pub use prefetch::prefetch;
 pub use quantity::{Size, Span};

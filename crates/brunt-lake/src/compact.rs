@@ -19,6 +19,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use brunt_core::FileLock;
 use parquet::file::reader::FileReader;
 
 use crate::batch::Batch;
@@ -121,7 +122,7 @@ pub struct Compaction {
     number: u64,
     counts: CompactCounts,
     damaged: Vec<LakeError>,
-    _lock: File,
+    _lock: FileLock,
 }
 
 /// A trace whose parts are taken in.

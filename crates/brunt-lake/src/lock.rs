@@ -8,26 +8,26 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use brunt_core::FileLock;
+
 use crate::error::LakeError;
 
 /// The file that a trace's writer holds; in it, the trace's name.
 const WRITER_FILE: &str = ".writer";
 
 /// Tries to have a file, or a folder, for this process alone. `None`: somebody else has it.
-pub(crate) fn try_exclusive(path: &Path) -> Result<Option<File>, LakeError> {
+pub(crate) fn try_exclusive(path: &Path) -> Result<Option<FileLock>, LakeError> {
     let file = File::open(path).map_err(LakeError::io(path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
+    match FileLock::try_exclusive(file) {
+        Ok(lock) => Ok(Some(lock)),
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(LakeError::io(path)(error)),
     }
 }
 
 /// Shares a file or a folder with others until it is dropped.
-pub(crate) fn shared(path: &Path) -> std::io::Result<File> {
-    let file = File::open(path)?;
-    file.lock_shared()?;
-    Ok(file)
+pub(crate) fn shared(path: &Path) -> std::io::Result<FileLock> {
+    FileLock::shared(File::open(path)?)
 }
 
 /// Held by whoever writes a trace, as long as parts may come. Its file stays, and names the trace: 32 hexadecimal digits
@@ -35,7 +35,7 @@ pub(crate) fn shared(path: &Path) -> std::io::Result<File> {
 #[derive(Debug)]
 pub struct WriterLock {
     path: PathBuf,
-    file: File,
+    file: FileLock,
 }
 
 impl WriterLock {
@@ -47,8 +47,8 @@ impl WriterLock {
         let path = root.join(WRITER_FILE);
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let file = open.map_err(|error| LakeError::writing(&path, 0, error))?;
-        match file.try_lock() {
-            Ok(()) => Ok(WriterLock { path, file }),
+        match FileLock::try_exclusive(file) {
+            Ok(file) => Ok(WriterLock { path, file }),
             Err(TryLockError::WouldBlock) => Err(LakeError::Taken { path: root.to_path_buf() }),
             Err(TryLockError::Error(error)) => Err(LakeError::io(&path)(error)),
         }
@@ -71,13 +71,6 @@ impl WriterLock {
         let name = format!("{:016x}{:016x}\n", random(), random());
         let written = self.file.write_all_at(name.as_bytes(), 0);
         written.map_err(|error| LakeError::writing(&self.path, name.len() as u64, error))
-    }
-}
-
-impl Drop for WriterLock {
-    /// A child that is between fork and exec has the file open, too, and would keep its lock for a moment.
-    fn drop(&mut self) {
-        let _ = self.file.unlock();
     }
 }
 
@@ -107,8 +100,9 @@ impl WriterState {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(WriterState::default()),
             Err(error) => return Err(LakeError::io(&path)(error)),
         };
-        let is_running = match file.try_lock_shared() {
-            Ok(()) => false,
+        let same = file.try_clone().map_err(LakeError::io(&path))?;
+        let is_running = match FileLock::try_shared(same) {
+            Ok(_) => false,
             Err(TryLockError::WouldBlock) => true,
             Err(TryLockError::Error(error)) => return Err(LakeError::io(&path)(error)),
         };

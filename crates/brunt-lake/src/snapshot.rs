@@ -7,11 +7,12 @@
 //! The rule: the version is read first, then the folder with the parts that were captured since. In the other order, a part
 //! that is compacted in between would be in neither.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use brunt_core::FileLock;
 
 use crate::catalog::{Catalog, version_path, versions};
 use crate::error::LakeError;
@@ -31,7 +32,7 @@ pub struct LakeSnapshot {
     root: PathBuf,
     catalog: Option<Arc<Catalog>>,
     /// What holds it.
-    _lock: Option<Arc<File>>,
+    _lock: Option<Arc<FileLock>>,
 }
 
 impl LakeSnapshot {

@@ -4,11 +4,12 @@
 //! never mix under one prefix, and a move that goes on after a crash knows its own place.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use brunt_core::FileLock;
 use brunt_lake::catalog::CATALOG_FOLDER;
 
 use crate::error::RemoteError;
@@ -240,14 +241,7 @@ pub(crate) fn forget_moved(folder: &Path) -> Result<(), RemoteError> {
 
 /// Keeps others from a folder while somebody writes or moves parts there. Ends with the process at the latest.
 #[derive(Debug)]
-pub struct FolderLock(Option<File>);
-
-impl Drop for FolderLock {
-    /// A child that is between fork and exec has the file open, too, and would keep its lock for a moment.
-    fn drop(&mut self) {
-        let _ = self.0.as_ref().map(File::unlock);
-    }
-}
+pub struct FolderLock(#[allow(dead_code, reason = "holds the lock until it is dropped")] Option<FileLock>);
 
 impl FolderLock {
     /// For whoever takes parts away or brings some: nobody else may do anything.
@@ -255,7 +249,7 @@ impl FolderLock {
     /// # Errors
     /// Somebody else does, or there is no such folder.
     pub fn exclusive(folder: &Path) -> Result<FolderLock, RemoteError> {
-        FolderLock::take(folder, File::try_lock)
+        FolderLock::take(folder, FileLock::try_exclusive)
     }
 
     /// For whoever may work beside others like itself, and not while parts are moved: a capture that moves none, and
@@ -264,7 +258,7 @@ impl FolderLock {
     /// # Errors
     /// As [`FolderLock::exclusive`].
     pub fn shared(folder: &Path) -> Result<FolderLock, RemoteError> {
-        FolderLock::take(folder, File::try_lock_shared)
+        FolderLock::take(folder, FileLock::try_shared)
     }
 
     /// For whoever copies the folder's lake, which others may compact meanwhile: the second lock of two, beside
@@ -273,12 +267,12 @@ impl FolderLock {
     /// # Errors
     /// As [`FolderLock::exclusive`].
     pub fn pushing(folder: &Path) -> Result<FolderLock, RemoteError> {
-        FolderLock::take_named(folder, PUSH_LOCK_NAME, File::try_lock)
+        FolderLock::take_named(folder, PUSH_LOCK_NAME, FileLock::try_exclusive)
     }
 
     fn take(
         folder: &Path,
-        lock: impl FnOnce(&File) -> Result<(), std::fs::TryLockError>,
+        lock: impl FnOnce(File) -> Result<FileLock, TryLockError>,
     ) -> Result<FolderLock, RemoteError> {
         FolderLock::take_named(folder, LOCK_NAME, lock)
     }
@@ -286,7 +280,7 @@ impl FolderLock {
     fn take_named(
         folder: &Path,
         name: &str,
-        lock: impl FnOnce(&File) -> Result<(), std::fs::TryLockError>,
+        lock: impl FnOnce(File) -> Result<FileLock, TryLockError>,
     ) -> Result<FolderLock, RemoteError> {
         let path = folder.join(name);
         let file = match File::options().create(true).append(true).open(&path) {
@@ -302,11 +296,11 @@ impl FolderLock {
             }
             Err(error) => return Err(RemoteError::io(&path)(error)),
         };
-        match lock(&file) {
-            Ok(()) => Ok(FolderLock(Some(file))),
-            Err(std::fs::TryLockError::WouldBlock) => Err(RemoteError::Busy { path: folder.to_path_buf() }),
+        match lock(file) {
+            Ok(lock) => Ok(FolderLock(Some(lock))),
+            Err(TryLockError::WouldBlock) => Err(RemoteError::Busy { path: folder.to_path_buf() }),
             // A file system without locks: what moves parts looks at each file before it deletes it in any case.
-            Err(std::fs::TryLockError::Error(_)) => Ok(FolderLock(None)),
+            Err(TryLockError::Error(_)) => Ok(FolderLock(None)),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! The rule: nothing is dropped in silence. A torn end is said; a hole before valid records, another device's log and
 //! another version are refused.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use brunt_core::FileLock;
 use brunt_core::units::format_size;
 
 use super::format::{
@@ -127,7 +128,7 @@ pub(super) struct LogOptions {
 
 /// An open log.
 pub(super) struct Log {
-    file: File,
+    file: FileLock,
     path: PathBuf,
     superblock: Mutex<Superblock>,
     /// Its writes fail from now on, by command.
@@ -396,15 +397,8 @@ impl Log {
     }
 }
 
-impl Drop for Log {
-    /// A child that is between fork and exec has the file open, too, and would keep its lock for a moment.
-    fn drop(&mut self) {
-        let _ = self.file.unlock();
-    }
-}
-
 /// Opens or makes the file, and keeps others off it; whether it has nothing.
-fn open_file(path: &Path, is_new: bool) -> Result<(File, bool), LogError> {
+fn open_file(path: &Path, is_new: bool) -> Result<(FileLock, bool), LogError> {
     let failed = |what| move |source| LogError::Io { what, path: path.to_path_buf(), source };
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(true).create_new(is_new).truncate(false);
@@ -413,8 +407,8 @@ fn open_file(path: &Path, is_new: bool) -> Result<(File, bool), LogError> {
     if !metadata.is_file() {
         return Err(LogError::NotAFile { path: path.to_path_buf() });
     }
-    match file.try_lock() {
-        Ok(()) => Ok((file, metadata.len() == 0)),
+    match FileLock::try_exclusive(file) {
+        Ok(file) => Ok((file, metadata.len() == 0)),
         Err(TryLockError::WouldBlock) => Err(LogError::InUse { path: path.to_path_buf() }),
         Err(TryLockError::Error(source)) => Err(failed("cannot lock")(source)),
     }
