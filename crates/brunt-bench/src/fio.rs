@@ -1,7 +1,7 @@
 //! fio as a contestant: its version, and a run with its answer. Used by the benches that measure against it.
 //!
-//! The rule: jobs are threads. A forked job calls `setsid()`, and where `kernel.sched_autogroup_enabled` is 1, it so gets a
-//! share of the CPU of its own, which Brunt, in one session with a lab's links, does not.
+//! The rule: jobs are threads. A forked job calls `setsid()`, and where `kernel.sched_autogroup_enabled` is 1, each session
+//! has its own share of the CPU; Brunt shares one with a lab's links.
 
 use std::path::Path;
 use std::process::Command;

@@ -16,7 +16,7 @@ use brunt_store::rbd::url::RbdConfig;
 use serde_json::{Value, json};
 
 use super::bare::PayloadDirection;
-use super::sample::{extremes, median};
+use super::sample::{extremes, median, ratio_words};
 use super::{drive, fio};
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
@@ -208,8 +208,8 @@ fn report(row: &StoreRow, engine: &str, rates: &[Vec<f64>; 2], output: &dyn Cons
     if let Some(ratio) = &ratio {
         let reached = if ratio.high >= 1.0 { "reached" } else { "missed" };
         output.line(format_args!(
-            "  ours is {:.2} ({:.2} to {:.2}) of fio's; goal: not slower ({reached})",
-            ratio.ratio, ratio.low, ratio.high
+            "  ours is {} of fio's; goal: not slower ({reached})",
+            ratio_words(Some(ratio), 2)
         ));
     }
     json!({ "row": row.name, "ours": ours, "fio": theirs, "ratio": ratio })
